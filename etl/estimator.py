@@ -41,6 +41,7 @@ from trainyard.schemas.specs.train import TrainOptions, TrainSpec
 from trainyard.schemas.validation.complaints import complaint, complaints
 from trainyard.trainer.group import supervisor
 from trainyard.trainer.model import recipe as recipes
+from trainyard.trainer.model.heads import Head
 from trainyard.trainer.model.loss_kinds import OF_CLASSES, is_any
 from trainyard.trainer.model.recipe import Recipe
 
@@ -98,7 +99,7 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
 
     Args:
         **params: The params by name. `explainParams()` describes each. All but `store`, `validation`, `shapes`,
-            `variable_length`, `categories` and `label` are options of `TrainOperator`.
+            `variable_length`, `categories`, `label` and `nullable` are options of `TrainOperator`.
 
     Raises:
         TrainyardError: A param is unknown.
@@ -113,14 +114,19 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
     categories = _build_param(
         "categories", "Columns that become indices, as for ExportOperator: a list, or a dict of options."
     )
-    label = _build_param("label", "The label, if its values become classes, as for ExportOperator.")
+    label = _build_param(
+        "label", "The label, or a list of labels, if its values become classes, as for ExportOperator."
+    )
+    nullable = _build_param("nullable", "Labels of heads that a row may be without, as for ExportOperator.")
 
     def __init__(self, **params: Any) -> None:
         super().__init__()
         fields = {**TrainSpec.model_fields, **TrainOptions.model_fields}
         defaults = {name: field.default for name, field in fields.items() if self.hasParam(name)}
         simple = {name: value for name, value in defaults.items() if isinstance(value, str | float | int)}
-        self._setDefault(recipe_params={}, shapes={}, variable_length=[], categories=[], label=None, **simple)
+        self._setDefault(
+            recipe_params={}, shapes={}, variable_length=[], categories=[], label=None, nullable=[], **simple
+        )
         for name in params:
             if not self.hasParam(name):
                 names = ", ".join(param.name for param in self.params)
@@ -162,13 +168,19 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
         spark = frame.sparkSession
         assert spec.recipe
         categories, label = _parse_categories(self.getOrDefault("categories")), self.getOrDefault("label")
-        rows = self._select_rows(frame, _load_smallest(spec, frame.columns, [*categories, *([label] if label else [])]))
-        vocabulary.check_columns(rows.schema, categories, label)
+        labels: list[str] = [label] if isinstance(label, str) else list(label or ())
+        nullable: list[str] = self.getOrDefault("nullable")
+        rows = self._select_rows(frame, _load_smallest(spec, frame.columns, [*categories, *labels]))
+        vocabulary.check_columns(rows.schema, categories, labels)
         shapes, variable_length = self.getOrDefault("shapes"), self.getOrDefault("variable_length")
         columns.build_fields(
             rows.schema,
             WriteOptions(
-                spec.dataset, splits.SPLIT, shapes=tuple(shapes.items()), variable_length=tuple(variable_length)
+                spec.dataset,
+                splits.SPLIT,
+                shapes=tuple(shapes.items()),
+                variable_length=tuple(variable_length),
+                nullable=tuple(name for name in nullable if name not in labels),
             ),
             variable_length_option="variable_length",
         )
@@ -179,14 +191,15 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
             "splits": "train,validation" if self.isDefined("validation") else "train",
             "shapes": json.dumps(shapes),
             "variableLength": json.dumps(variable_length),
+            "nullable": json.dumps(nullable),
         }
-        if categories or label:
+        if categories or labels:
             training_rows = rows.where(F.col(splits.SPLIT) == fitting.TRAIN).drop(splits.SPLIT)
             chosen = {"categories": {name: of.model_dump() for name, of in categories.items()}, "label": label}
-            state = fitting.fit_values(training_rows, categories, label, chosen)
+            state = fitting.fit_values(training_rows, categories, labels, chosen)
             fitted_state.save(spec.dataset, state)
             options["fitted"] = state.reference.model_dump_json()
-            shuffled = encoding.encode(shuffled, state.vocabularies, keeps_order=True)
+            shuffled = encoding.encode(shuffled, state.vocabularies, keeps_order=True, nullable=nullable)
         source.save(shuffled, spec.dataset, "append", options)
         validation = self.getOrDefault("validation") if self.isDefined("validation") else None
         asked = {"train": 1 - validation, "validation": validation} if isinstance(validation, float) else {}
@@ -196,10 +209,9 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
 
     def _select_rows(self, frame: DataFrame, recipe: Recipe) -> DataFrame:
         """Return the recipe's columns of `frame`, and the split of each row."""
-        label = recipe.label if recipe.label not in recipe.inputs else None
-        selected = [_get_array(frame, name, "the recipe") for name in recipe.columns if name != label]
-        if label:
-            selected.append(_get_label(frame, label, recipe))
+        labels = {label: recipe.parts[head] for head, label in recipe.labels.items() if label not in recipe.inputs}
+        selected = [_get_array(frame, name, "the recipe") for name in recipe.columns if name not in labels]
+        selected += [_get_label(frame, name, head) for name, head in labels.items()]
         if self.isDefined("weight_by") and self.getOrDefault("weight_by") not in recipe.columns:
             selected.append(_get_array(frame, self.getOrDefault("weight_by"), "weight_by"))
         validation = self.getOrDefault("validation") if self.isDefined("validation") else None
@@ -290,10 +302,10 @@ def _get_array(frame: DataFrame, name: str, option: str) -> Column:
     return F.when(column.isNull(), missing).otherwise(vector_to_array(column, "float32")).alias(name)
 
 
-def _get_label(frame: DataFrame, name: str, recipe: Recipe) -> Column:
+def _get_label(frame: DataFrame, name: str, head: Head) -> Column:
     """Return the label; classes that are floats, as Spark ML's indexers return them, become integers."""
     label = columns.get_column(name)
-    are_classes = recipe.classes is not None or is_any(recipe.loss, OF_CLASSES)
+    are_classes = head.classes is not None or is_any(head.loss, OF_CLASSES)
     if not are_classes or not isinstance(_get_field(frame, name, "the recipe").dataType, DoubleType | FloatType):
         return label
     integer = label.try_cast("bigint")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trainyard.trainer.formats.export import export
     from trainyard.trainer.loop.fit import FitResult, fit
     from trainyard.trainer.measuring.tracking import MLflow, TensorBoard
+    from trainyard.trainer.model.heads import Head
     from trainyard.trainer.model.integrations.datamodule import TrainyardDataModule as TrainyardDataModule
     from trainyard.trainer.model.integrations.lightning import from_lightning
     from trainyard.trainer.model.integrations.transformers import TrainyardTrainer as TrainyardTrainer
@@ -33,6 +34,7 @@ _MODULES = {
     "DiLoCo": "trainyard.schemas.specs.strategies",
     "FSDP": "trainyard.schemas.specs.strategies",
     "FitResult": "trainyard.trainer.loop.fit",
+    "Head": "trainyard.trainer.model.heads",
     "Horovod": "trainyard.schemas.specs.strategies",
     "MLflow": "trainyard.trainer.measuring.tracking",
     "Portion": "trainyard.trainer.data.mixture",
@@ -59,6 +61,7 @@ __all__ = [
     "Dataset",
     "DiLoCo",
     "FitResult",
+    "Head",
     "Horovod",
     "MLflow",
     "Portion",

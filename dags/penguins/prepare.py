@@ -30,6 +30,16 @@ def inputs(spark: SparkSession, source: DataFrame) -> DataFrame:
     )
 
 
+def measured(spark: SparkSession, source: DataFrame) -> DataFrame:
+    """Return the measurements of each penguin, and what is learned from them; the sex of some is not known."""
+    return source.dropna(subset=list(SIZES)).select(
+        F.array(*(F.col(name).cast("float") for name in SIZES)).alias("sizes"),
+        "species",
+        "sex",
+        (F.col("body_mass_g") / 1000).cast("float").alias("body_mass_kg"),
+    )
+
+
 def one_hot(name: str, values: tuple[str, ...]) -> list[Column]:
     """Return a column for each value: 1 where the column `name` has it, and 0 where not or where it is null."""
     return [F.coalesce((F.col(name) == value).cast("float"), F.lit(0.0).cast("float")) for value in values]

@@ -6,7 +6,7 @@ import inspect
 import json
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -66,23 +66,26 @@ class Field:
         element: The Arrow type of one number or value.
         shape: () for a scalar, the shape of one element for a list, the shape of one row for a tensor. A tensor's
             shape is None until the first row was encoded, unless the user declared it.
+        has_nulls: Whether a column of numbers may be null: a label that a row does not have.
     """
 
     name: str
     kind: Literal["scalar", "tensor", "list"]
     element: pa.DataType
     shape: tuple[int, ...] | None
+    has_nulls: bool = False
 
     @property
     def nullable(self) -> bool:
-        """Whether rows may be null; numbers, tensors and lists may not."""
-        return not is_number(self.element)
+        """Whether rows may be null; numbers, tensors and lists may not, unless the user allows it."""
+        return self.has_nulls or not is_number(self.element)
 
     @property
     def column(self) -> Column:
         """The column's entry in the manifest; requires a known shape."""
         assert self.shape is not None
-        return Column(name=self.name, kind=self.kind, type=str(self.element), shape=self.shape)
+        kind = str(self.element)
+        return Column(name=self.name, kind=self.kind, type=kind, shape=self.shape, nullable=self.has_nulls)
 
     @property
     def storage(self) -> pa.DataType:
@@ -136,10 +139,25 @@ def build_fields(
     _check_names(schema, options, variable_length_option)
     shapes = dict(options.shapes)
     return tuple(
-        _build_field(column, shapes.get(column.name), column.name in options.variable_length, variable_length_option)
-        for column in schema.fields
-        if column.name != options.split_column
+        _allow_nulls(field) if field.name in options.nullable else field
+        for field in (
+            _build_field(
+                column, shapes.get(column.name), column.name in options.variable_length, variable_length_option
+            )
+            for column in schema.fields
+            if column.name != options.split_column
+        )
     )
+
+
+def _allow_nulls(field: Field) -> Field:
+    """Return a column of numbers that may be null."""
+    if field.kind != "scalar" or not is_number(field.element) or pa.types.is_boolean(field.element):
+        raise TrainyardError(
+            f"nullable names the column {field.name!r}, which is no column of single numbers; only these have labels "
+            "that a row may be without. Remove it, or cast a boolean to tinyint."
+        )
+    return replace(field, has_nulls=True)
 
 
 def quote(name: str) -> str:
@@ -169,6 +187,7 @@ def _check_names(schema: spark.StructType, options: WriteOptions, variable_lengt
             )
     references = [("shapes", name) for name, _ in options.shapes]
     references += [(variable_length_option, name) for name in options.variable_length]
+    references += [("nullable", name) for name in options.nullable]
     references += [("splitColumn", options.split_column)] if options.split_column else []
     for option, name in references:
         if name not in names:

@@ -43,6 +43,9 @@ class WriteOptions:
     variable_length: tuple[str, ...] = ()
     """The array columns whose length may differ between rows, separated by commas: "tokens,frames"; or, if a name has a
     comma, as JSON: ["tokens, cleaned"]."""
+    nullable: tuple[str, ...] = ()
+    """The columns of numbers that may be null, as labels that a row does not have, separated by commas, or as JSON: see
+    `variableLength`. Default: a null of a column of numbers is an error."""
     rows_per_batch: int = 4096
     """The number of rows in a record batch, the unit that training reads at a time. Default: 4096."""
     partition: str | None = None
@@ -80,6 +83,7 @@ class WriteOptions:
             splits=splits,
             shapes=_parse_shapes(options.get("shapes", "{}")),
             variable_length=_parse_columns(options.get("variableLength", "")),
+            nullable=_parse_columns(options.get("nullable", "")),
             rows_per_batch=_parse_integer("rowsPerBatch", options.get("rowsPerBatch", str(cls.rows_per_batch)), 1),
             partition=options.get("partition"),
             expect=tuple(_parse_json("expect", options.get("expect", "{}"), dict[str, Expectation]).items()),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import heapq
 import json
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import get_column
 from trainyard.etl.evaluation import names
-from trainyard.etl.evaluation.evaluated_model import EvaluatedModel
+from trainyard.etl.evaluation.evaluated_model import EvaluatedModel, build_scores, compute_differences
 from trainyard.etl.evaluation.states import STATE_SCHEMA, merge_states, read_examples, read_sums
 from trainyard.etl.fitting import encoding
 from trainyard.etl.metrics import classification, regression
@@ -33,7 +34,11 @@ from trainyard.etl.scoring.scan import Rows, get_session, map_batches, select
 from trainyard.etl.scoring.worker_call import call_in_worker
 from trainyard.schemas import model_artifact
 from trainyard.schemas.evaluation import Baseline, Example, Scores
+from trainyard.schemas.heads import ONLY
 from trainyard.schemas.manifest import Column
+
+_Loaded = tuple[str, str, str, Column]
+"""The URI of a model, the JSON of its `ModelArtifact`, a head, and its label."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class EvaluationResult:
         curves: The curves of the first model by name, each a list of points.
         examples: The rows on which the first model has the highest loss.
         classes: The names of the classes, in the order of their numbers; empty if they have none.
+        head_classes: The same by head, of models with heads.
         warnings: A sentence if the first model is worse than always giving the most frequent class, or the mean label.
     """
 
@@ -56,6 +62,7 @@ class EvaluationResult:
     curves: dict[str, list[list[float]]]
     examples: tuple[Example, ...]
     classes: tuple[str, ...]
+    head_classes: dict[str, tuple[str, ...]]
     warnings: tuple[str, ...]
 
 
@@ -80,7 +87,7 @@ def evaluate(
         models: The URI of the model, or those of several. The first is compared with each of the others. `MODEL@1a2b`
             is the version whose weights have a sha256 that begins so.
         metrics: The name of the metric, or those of several; `module:function` for a function that returns a metric of
-            torchmetrics. By default those of the first model's recipe.
+            torchmetrics. Those of a head are named `kind/accuracy`. By default those of the first model's recipe.
         slices: Columns; metrics are also computed for the rows of each of their values.
         query: The column whose rows with one value are ranked together. Required for metrics of ranking.
         examples: The number of rows with the highest loss to return.
@@ -96,23 +103,22 @@ def evaluate(
     """
     models, metrics = ([given] if isinstance(given, str) else given for given in (models, metrics))
     evaluated = _load(rows, models, metrics)
-    _check_labels(evaluated)
     vocabularies = names.read_vocabularies(evaluated)
-    used = {*_list_inputs(evaluated), evaluated[0].label.name}
+    labels = {model.head: model.label.name for model in evaluated}
+    used = {*_list_inputs(evaluated), *labels.values()}
     of_models = {name: values for name, values in vocabularies.items() if name in used}
-    rows = encoding.encode_rows(rows, of_models, "the rows to evaluate")
+    nullable = {model.label.name for model in evaluated if model.label.nullable}
+    rows = encoding.encode_rows(rows, of_models, "the rows to evaluate", nullable=nullable)
     slices = tuple(dict.fromkeys(slices))
     required = [*slices, *([query] if query else [])]
     for model in evaluated:
         check_inputs(rows.schema, model.artifact, "the rows to evaluate", required, model.label)
     _check_slices(rows.schema, slices)
-    if query is None and any(isinstance(family, Ranking) for family in evaluated[0].families):
+    if query is None and any(isinstance(family, Ranking) for model in evaluated for family in model.families):
         raise TrainyardError(
             "metrics of ranking need query=, the column whose rows with one value are ranked together."
         )
-    if any(regression.needs_center(model.families) for model in evaluated):
-        labels = _read_some_labels(rows, evaluated[0].label)
-        evaluated = [replace(m, families=regression.center_labels(m.families, labels)) for m in evaluated]
+    evaluated = _set_centers(rows, evaluated)
     if any(classification.needs_edges(model.families) for model in evaluated):
         evaluated = _set_edges(rows, evaluated, rows_per_batch)
     shown = [field.name for field in rows.schema.fields if not _is_large(field.dataType)] if examples else []
@@ -121,7 +127,7 @@ def evaluate(
         _score, models=tuple(evaluated), slices=slices, query=query, examples=examples, shown_columns=tuple(shown),
         rows_per_batch=rows_per_batch,
     )  # fmt: skip
-    columns = list(dict.fromkeys([*inputs, evaluated[0].label.name, *required, *shown]))
+    columns = list(dict.fromkeys([*inputs, *labels.values(), *required, *shown]))
     if query:
         by_query = get_column(query)
         rows = select(rows, columns).repartition(by_query).sortWithinPartitions(by_query)
@@ -129,37 +135,42 @@ def evaluate(
     states = map_batches(rows, columns, score, schema).repartition(*RANGE_KEYS)
     merged = states.mapInArrow(partial(merge_states, examples=examples), schema)
     result = _build_result(merged.toArrow().cast(STATE_SCHEMA).to_batches(), evaluated, examples, confidence)
-    return _name_values(result, evaluated[0].label.name, encoding.select_encoded(rows.schema, vocabularies))
+    return _name_values(result, labels, encoding.select_encoded(rows.schema, vocabularies))
 
 
-def _name_values(result: EvaluationResult, label: str, vocabularies: names.Vocabularies) -> EvaluationResult:
-    """Return a result with the names of classes and categories."""
-    classes = vocabularies[label].names if label in vocabularies else ()
+def _name_values(
+    result: EvaluationResult, labels: Mapping[str, str], vocabularies: names.Vocabularies
+) -> EvaluationResult:
+    """Return a result with the names of classes and categories; `labels` are those of the heads."""
+    classes = {head: vocabularies[label].names for head, label in labels.items() if label in vocabularies}
+    label = next(iter(labels.values()))
     return replace(
         result,
         model=names.name_slices(result.model, vocabularies),
         baselines=tuple(names.name_slices(baseline, vocabularies) for baseline in result.baselines),
-        curves=names.name_curves(result.curves, classes) if classes else result.curves,
+        curves=names.name_curves(result.curves, classes),
         examples=tuple(names.name_example(example, label, vocabularies) for example in result.examples),
-        classes=classes,
+        classes=classes.pop(ONLY, ()),
+        head_classes=classes,
     )
 
 
 def _load(rows: Rows, models: Sequence[str], metrics: Sequence[str]) -> list[EvaluatedModel]:
-    """Read the artifacts of models, and let a worker choose how to compute the metrics of each."""
-    loaded = []
+    """Read the artifacts of models, and let a worker choose how to compute the metrics of each of their heads."""
+    by_model: list[list[_Loaded]] = []
     for name in models:
         uri, artifact = model_artifact.find(name)
-        if artifact.label is None:
+        if not artifact.labels:
             raise TrainyardError(f"the model {uri} was trained without a label, so its output cannot be evaluated.")
-        loaded.append((uri, artifact.to_json(), artifact.label))
+        document = artifact.to_json()
+        by_model.append([(uri, document, head, label) for head, label in artifact.labels.items()])
+    _check_labels(by_model)
+    loaded = list(chain.from_iterable(by_model))
     families = call_in_worker(get_session(rows), partial(_choose_families, loaded, tuple(metrics)))
     return [EvaluatedModel(*model, chosen) for model, chosen in zip(loaded, families, strict=True)]
 
 
-def _choose_families(
-    models: Sequence[tuple[str, str, Column]], metrics: Sequence[str]
-) -> list[tuple[MetricFamily, ...]]:
+def _choose_families(models: Sequence[_Loaded], metrics: Sequence[str]) -> list[tuple[MetricFamily, ...]]:
     from trainyard.etl.evaluation.families import choose_families  # imports torch, as only workers do
 
     return [choose_families(*model, metrics, first=models[0][:2]) for model in models]
@@ -203,24 +214,42 @@ def _build_result(
     if not slices:
         raise TrainyardError("there are no rows to evaluate; check the DataFrame or the split.")
     check_slice_count(len(slices) - 1)
-    metrics = [ModelMetrics(sums, number, model.families, confidence) for number, model in enumerate(models)]
-    scores = [model.build_scores(own) for model, own in zip(models, metrics, strict=True)]
-    first = metrics[0]
+    metrics = [
+        ModelMetrics(sums, number, model.families, confidence, model.head) for number, model in enumerate(models)
+    ]
+    heads = len({model.head for model in models})  # of each model, one after the other
+    (first, own), *others = ((models[at], metrics[at : at + heads]) for at in range(0, len(models), heads))
     baselines = tuple(
-        Baseline(**vars(score), differences=first.compute_differences(own))
-        for score, own in zip(scores[1:], metrics[1:], strict=True)
+        Baseline(**vars(build_scores(model, other)), differences=compute_differences(own, other))
+        for model, other in others
     )
     candidates = [Example(**json.loads(text)) for state in states for text in read_examples(state)]
     worst = heapq.nlargest(examples, candidates, key=lambda example: example.loss)
-    return EvaluationResult(scores[0], baselines, first.rows, first.curves, tuple(worst), (), first.warnings)
+    return EvaluationResult(
+        model=build_scores(first, own), baselines=baselines, rows=own[0].rows,
+        curves={name: curve for head in own for name, curve in head.curves.items()}, examples=tuple(worst), classes=(),
+        head_classes={}, warnings=tuple(text for head in own for text in head.warnings),
+    )  # fmt: skip
+
+
+def _set_centers(rows: Rows, models: Sequence[EvaluatedModel]) -> list[EvaluatedModel]:
+    """Return the models with the center of their labels, as far as metrics need it."""
+    needed = {m.label.name: m.label for m in models if regression.needs_center(m.families)}
+    labels = {name: _read_some_labels(rows, label) for name, label in needed.items()}
+    return [
+        replace(m, families=regression.center_labels(m.families, labels[m.label.name])) if m.label.name in labels else m
+        for m in models
+    ]
 
 
 def _read_some_labels(rows: Rows, label: Column) -> NDArray[Any]:
-    """Return the labels of the first rows."""
-    from trainyard.etl.scoring.arrays import to_array  # imports torch, here for models of regression
+    """Return the labels of the first rows that have one."""
+    from trainyard.etl.scoring import arrays  # imports torch, here for models of regression
 
-    batch = select(rows, [label.name]).limit(regression.CENTER_ROWS).toArrow().combine_chunks()
-    labels = to_array(batch.to_batches()[0], label) if batch.num_rows else np.empty((0, 1))
+    frame = select(rows, [label.name])
+    named = frame.where(get_column(label.name).isNotNull()) if label.nullable else frame
+    batch = named.limit(regression.CENTER_ROWS).toArrow().combine_chunks()
+    labels = arrays.to_array(batch.to_batches()[0], label) if batch.num_rows else np.empty((0, 1))
     assert isinstance(labels, np.ndarray)
     return labels
 
@@ -240,12 +269,19 @@ def _check_slices(schema: spark_types.StructType, slices: Sequence[str]) -> None
             )
 
 
-def _check_labels(models: Sequence[EvaluatedModel]) -> None:
-    first = models[0]
-    for model in models:
-        if (model.label.name, model.label.shape) != (first.label.name, first.label.shape):
+def _check_labels(models: Sequence[Sequence[_Loaded]]) -> None:
+    """Check that models to compare have the same heads, and labels."""
+    first, expected = models[0][0][0], _describe_labels(models[0])
+    for heads in models:
+        if (own := _describe_labels(heads)) != expected:
             raise TrainyardError(
-                f"models to compare must have the same label, but that of {first.uri} is {first.label.name!r} of shape "
-                f"{list(first.label.shape)}, and that of {model.uri} is {model.label.name!r} of shape "
-                f"{list(model.label.shape)}."
+                f"models to compare must have the same label, but that of {first} is {expected}, and that of "
+                f"{heads[0][0]} is {own}."
             )
+
+
+def _describe_labels(heads: Sequence[_Loaded]) -> str:
+    described = [
+        f"{label.name!r} of shape {list(label.shape)}{f' (head {head!r})' if head else ''}" for *_, head, label in heads
+    ]
+    return ", ".join(described)

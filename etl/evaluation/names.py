@@ -10,6 +10,7 @@ from trainyard.errors import TrainyardError
 from trainyard.etl.evaluation.evaluated_model import EvaluatedModel
 from trainyard.schemas.evaluation import Example, Scores
 from trainyard.schemas.fitted_state import Vocabulary
+from trainyard.schemas.heads import name_metric
 
 S = TypeVar("S", bound=Scores)
 Vocabularies = Mapping[str, Vocabulary]
@@ -35,9 +36,23 @@ def read_vocabularies(models: Sequence[EvaluatedModel]) -> dict[str, Vocabulary]
     return states[0].vocabularies | found
 
 
-def name_curves(curves: Mapping[str, Any], classes: Sequence[str]) -> dict[str, Any]:
-    """Return curves whose names have the name of their class in place of its number."""
-    return {re.sub(r"(?<= of )\d+$", lambda number: classes[int(number[0])], name): c for name, c in curves.items()}
+def name_curves(curves: Mapping[str, Any], classes: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return curves whose names have the name of their class in place of its number.
+
+    Args:
+        curves: The curves by name.
+        classes: The names of the classes, by head.
+    """
+    named = dict(curves)
+    for head, names in classes.items():
+        pattern = re.compile(re.escape(name_metric(head, "")) + r"[^/]* of (\d+)")
+        found = {name: pattern.fullmatch(name) for name in named}
+        named = {(_replace(match, names) if match else name): named[name] for name, match in found.items()}
+    return named
+
+
+def _replace(match: re.Match[str], names: Sequence[str]) -> str:
+    return match.string[: match.start(1)] + names[int(match[1])]
 
 
 def name_slices(scores: S, vocabularies: Vocabularies) -> S:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,11 @@ from trainyard.errors import TrainyardError
 from trainyard.etl.evaluation.evaluated_model import EvaluatedModel
 from trainyard.etl.evaluation.queries import encode_values, regroup_batches
 from trainyard.etl.evaluation.states import build_state
-from trainyard.etl.metrics.family import Integers, ScoredRows
+from trainyard.etl.metrics.family import Integers, ScoredRows, number_rows
 from trainyard.etl.metrics.sums import ALL_ROWS, BUCKETS, Slice, SumAccumulator
 from trainyard.etl.scoring import arrays, worker_model
-from trainyard.trainer.model.trained_model import to_array
+from trainyard.schemas.heads import ONLY
+from trainyard.trainer.model.trained_model import TrainedModel, to_array
 
 MAX_OUTPUTS = 1 << 20
 """The elements of outputs that are scored at a time: 8 MiB in float64, of which metrics take several at once."""
@@ -35,7 +37,7 @@ class Scorer:
     """What a task does with its rows; pickled by Spark.
 
     Attributes:
-        models: The models; examples are those of the first.
+        models: The models, and each head of those that have some; examples are those of the first.
         slices: The columns to slice the metrics by.
         query: The column whose rows with one value are ranked together.
         examples: The number of rows with the highest loss to return.
@@ -67,13 +69,14 @@ class Scorer:
             everything = np.full(batch.num_rows, accumulator.number_slice(ALL_ROWS))
             groupings = [everything, *self._number_slices(accumulator, batch)]
             buckets = random.integers(0, BUCKETS, batch.num_rows)
+            outputs = self._apply_all(batch)
             for number, model in enumerate(self.models):
                 truth = arrays.to_array(batch, model.label)
                 assert isinstance(truth, np.ndarray)
-                rows = ScoredRows(self._apply(model, batch), truth, query)
+                rows = ScoredRows(outputs[number], truth, query, arrays.find_labeled(truth, model.label))
                 accumulator.add(number, rows, groupings, buckets)
                 if number == 0 and self.examples:
-                    candidates = self._find_examples(batch, rows, len(examples))
+                    candidates = self._find_examples(batch, rows, outputs, len(examples))
                     examples = heapq.nlargest(self.examples, [*examples, *candidates])
         yield build_state(accumulator.to_table(), [text for *_, text in examples])
 
@@ -85,7 +88,7 @@ class Scorer:
         """
         parts: list[list[NDArray[Any]]] = []
         for batch in filter(len, batches):
-            parts.append([self._apply(model, batch.slice(0, rows)) for model in self.models])
+            parts.append(self._apply_all(batch.slice(0, rows)))
             rows -= batch.num_rows
             if rows <= 0:
                 break
@@ -104,19 +107,30 @@ class Scorer:
         counts = [1]
         for model in self.models:
             trained = worker_model.load_model(model.uri, model.document)
-            counts.append(trained.output(arrays.build_zero_rows(trained.artifact.inputs))[0].numel())
+            output = trained.output(arrays.build_zero_rows(trained.artifact.inputs))
+            counts.append(trained.recipe.split_output(output)[model.head][0].numel())
         return max(counts)
 
-    def _apply(self, model: EvaluatedModel, batch: pa.RecordBatch) -> NDArray[Any]:
-        trained = worker_model.load_model(model.uri, model.document)
-        tuner = worker_model.get_tuner(model.uri, model.document, self.rows_per_batch)
+    def _apply_all(self, batch: pa.RecordBatch) -> list[NDArray[Any]]:
+        """Return the output of each of `models` for the rows of a batch; a network is applied once for its heads."""
+        outputs: dict[tuple[str, str], dict[str, NDArray[Any]]] = {}
+        for model in self.models:
+            key = model.uri, model.document
+            if key not in outputs:
+                outputs[key] = self._apply(*key, batch)
+        return [outputs[model.uri, model.document][model.head] for model in self.models]
+
+    def _apply(self, uri: str, document: str, batch: pa.RecordBatch) -> dict[str, NDArray[Any]]:
+        """Return the output of each head of a model."""
+        trained = worker_model.load_model(uri, document)
+        tuner = worker_model.get_tuner(uri, document, self.rows_per_batch)
         columns = {column.name: arrays.to_array(batch, column) for column in trained.artifact.inputs}
-        output = tuner.apply(lambda rows: {"output": trained.output(rows).float().cpu().numpy()}, columns)["output"]
-        if not np.isfinite(output).all():
+        outputs = tuner.apply(partial(_apply_network, trained), columns)
+        if not all(np.isfinite(output).all() for output in outputs.values()):
             raise TrainyardError(
-                f"the output of the model {model.uri} has values that are not finite; check its weights and the rows."
+                f"the output of the model {uri} has values that are not finite; check its weights and the rows."
             )
-        return output
+        return outputs
 
     def _number_queries(self, batch: pa.RecordBatch) -> Integers | None:
         if self.query is None:
@@ -135,26 +149,49 @@ class Scorer:
             numbers = [accumulator.number_slice(Slice(column, name)) for name in names]
             yield np.asarray(numbers, np.int64)[values.indices.to_numpy()]
 
-    def _find_examples(self, batch: pa.RecordBatch, rows: ScoredRows, seen: int) -> Iterator[Candidate]:
-        """Yield the rows of a batch on which the first model has the highest loss; `seen` is how many are known."""
+    def _find_examples(
+        self, batch: pa.RecordBatch, rows: ScoredRows, outputs: Sequence[NDArray[Any]], seen: int
+    ) -> Iterator[Candidate]:
+        """Yield the rows of a batch on which the first model, or its first head, has the highest loss.
+
+        Args:
+            batch: The batch.
+            rows: Its rows, as the first model has scored them.
+            outputs: The outputs of all models.
+            seen: How many examples are known.
+        """
         model = self.models[0]
-        losses = next((x for x in (family.compute_losses(rows) for family in model.families) if x is not None), None)
+        labeled = number_rows(rows) if rows.labeled is None else rows.labeled
+        scored = rows.select(labeled)
+        losses = next((x for x in (family.compute_losses(scored) for family in model.families) if x is not None), None)
         if losses is None:
             return
-        numbers = np.argsort(-losses, kind="stable")[: self.examples]
+        worst = np.argsort(-losses, kind="stable")[: self.examples]
+        losses, numbers = losses[worst], labeled[worst]
         trained = worker_model.load_model(model.uri, model.document)
+        own = {
+            other.head: torch.from_numpy(output[numbers]).to(trained.device)
+            for other, output in zip(self.models, outputs, strict=True)
+            if (other.uri, other.document) == (model.uri, model.document)
+        }
         with torch.no_grad():
-            predicted = trained.recipe.predict(torch.from_numpy(rows.output[numbers]).to(trained.device))
+            predicted = trained.recipe.predict_columns(own if trained.recipe.heads else own[ONLY])
         predictions = trained.name_classes({name: to_array(name, tensor) for name, tensor in predicted.items()})
         shown = batch.select(list(self.shown_columns)).take(pa.array(numbers)).to_pylist()
         for index, (number, values) in enumerate(zip(numbers, shown, strict=True)):
             example = {
-                "loss": float(losses[number]),
+                "loss": float(losses[index]),
                 "label": rows.truth[number].tolist(),
                 "prediction": {name: column[index : index + 1].tolist()[0] for name, column in predictions.items()},
                 "row": values,
             }
-            yield float(losses[number]), -seen - index, json.dumps(example, default=str)
+            yield float(losses[index]), -seen - index, json.dumps(example, default=str)
+
+
+def _apply_network(trained: TrainedModel, rows: arrays.Columns) -> dict[str, NDArray[Any]]:
+    """Return the output of each head of a model for some rows."""
+    outputs = trained.recipe.split_output(trained.output(rows))
+    return {head: output.float().cpu().numpy() for head, output in outputs.items()}
 
 
 def _normalize_zero(values: pa.Array) -> pa.Array:

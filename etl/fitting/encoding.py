@@ -7,7 +7,7 @@ not taken for values, nor those of one vocabulary for those of another.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
@@ -29,6 +29,7 @@ def encode(
     vocabularies: Mapping[str, Vocabulary],
     unseen: Observation | None = None,
     keeps_order: bool = False,
+    nullable: Collection[str] = (),
 ) -> DataFrame:
     """Replace the values of columns by indices of type bigint.
 
@@ -40,11 +41,12 @@ def encode(
         vocabularies: The values of the columns.
         unseen: Where to count, by column, the rows with index 0 of a category, while they are computed.
         keeps_order: Whether rows stay in the order of `frame`, all of whose columns are computed then.
+        nullable: The labels that a row may be without: null stays null.
     """
     if keeps_order and vocabularies:  # Spark removes a sort below a join, unless another operator is between them
         frame = frame.observe(uuid.uuid4().hex, F.count(F.lit(1)).alias("rows"))
     for name, vocabulary in vocabularies.items():
-        frame = _encode_column(frame, name, vocabulary)
+        frame = _encode_column(frame, name, vocabulary, name in nullable)
     categories = [name for name, vocabulary in vocabularies.items() if not vocabulary.is_label]
     if unseen is None or not categories:
         return frame
@@ -52,7 +54,12 @@ def encode(
 
 
 def encode_rows(
-    rows: Rows, vocabularies: Mapping[str, Vocabulary], what: str, keep: str = "", keeps_order: bool = False
+    rows: Rows,
+    vocabularies: Mapping[str, Vocabulary],
+    what: str,
+    keep: str = "",
+    keeps_order: bool = False,
+    nullable: Collection[str] = (),
 ) -> Rows:
     """Replace the values of those columns that are not indices yet.
 
@@ -62,6 +69,7 @@ def encode_rows(
         what: What the rows are, for the message: "the rows to predict for".
         keep: The prefix of columns with the values that are replaced. By default there are none.
         keeps_order: See `encode`.
+        nullable: See `encode`.
 
     Raises:
         TrainyardError: A column has values of another type than in training, or indices of another vocabulary.
@@ -73,7 +81,7 @@ def encode_rows(
     frame = select(rows, rows.schema.names) if isinstance(rows, DatasetScan) else rows
     if keep:
         frame = frame.select("*", *(get_column(name).alias(f"{keep}{name}") for name in raw))
-    return encode(frame, raw, keeps_order=keeps_order)
+    return encode(frame, raw, keeps_order=keeps_order, nullable=nullable)
 
 
 def select_encoded(schema: StructType, vocabularies: Mapping[str, Vocabulary]) -> dict[str, Vocabulary]:
@@ -101,13 +109,15 @@ def _has_values(field: StructField, vocabulary: Vocabulary, what: str) -> bool:
     return True
 
 
-def _encode_column(frame: DataFrame, name: str, vocabulary: Vocabulary) -> DataFrame:
+def _encode_column(frame: DataFrame, name: str, vocabulary: Vocabulary, nullable: bool) -> DataFrame:
     size = len(vocabulary.values)
     indices = pa.array(range(vocabulary.first, vocabulary.first + size), pa.int64())
     table = pa.table({_VALUE: pa.array(vocabulary.values, pa.string()), _INDEX: indices})
     values = F.broadcast(frame.sparkSession.createDataFrame(table))
     joined = frame.join(values, get_column(name).cast("string") == F.col(_VALUE), "left")
     other = _refuse(name) if vocabulary.is_label else F.lit(0)
+    if nullable:
+        other = F.when(get_column(name).isNotNull(), other)
     index = F.coalesce(F.col(_INDEX), other.cast("bigint")).alias(name, metadata={VOCABULARY: vocabulary.sha256})
     return joined.select(*(index if column == name else get_column(column) for column in frame.columns))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -57,21 +57,25 @@ def select_training_rows(assigned: DataFrame, split: str, spec: ExportSpec) -> D
 
 
 def fit_values(
-    rows: DataFrame, categories: Mapping[str, Category], label: str | None, options: dict[str, Any], state: Any = None
+    rows: DataFrame,
+    categories: Mapping[str, Category],
+    labels: Collection[str],
+    options: dict[str, Any],
+    state: Any = None,
 ) -> FittedState:
     """Return the state of a dataset, with the vocabularies of its columns.
 
     Args:
         rows: The training rows.
         categories: The columns of categories.
-        label: The label, if its classes have names.
+        labels: The labels whose classes have names.
         options: The options that decide what is fitted, as JSON.
         state: What the user's `fit` returned.
 
     Raises:
         TrainyardError: A column has no values, because there are no training rows, for example; or too many.
     """
-    vocabularies = find_vocabularies(rows, categories, label) if categories or label else {}
+    vocabularies = find_vocabularies(rows, categories, labels) if categories or labels else {}
     return FittedState(options=options, vocabularies=vocabularies, state=state)
 
 

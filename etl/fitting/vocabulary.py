@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -38,13 +38,13 @@ def find_type(kind: spark.DataType) -> Literal["string", "integer", "boolean"] |
     return _TYPES.get(type(kind))
 
 
-def check_columns(schema: spark.StructType, categories: Mapping[str, Category], label: str | None) -> None:
+def check_columns(schema: spark.StructType, categories: Mapping[str, Category], labels: Collection[str]) -> None:
     """Check that columns exist and have values that can become indices.
 
     Raises:
         TrainyardError: One has not.
     """
-    options = [("categories", name) for name in categories] + ([("label", label)] if label else [])
+    options = [("categories", name) for name in categories] + [("label", name) for name in labels]
     for option, name in options:
         if name not in schema.names:
             raise missing_column_error(name, option, schema.names)
@@ -61,20 +61,22 @@ def check_columns(schema: spark.StructType, categories: Mapping[str, Category], 
             )
 
 
-def find_vocabularies(rows: DataFrame, categories: Mapping[str, Category], label: str | None) -> dict[str, Vocabulary]:
+def find_vocabularies(
+    rows: DataFrame, categories: Mapping[str, Category], labels: Collection[str]
+) -> dict[str, Vocabulary]:
     """Return the vocabulary of each column.
 
     Args:
         rows: The training rows.
         categories: The columns of categories, and which of their values count.
-        label: The column of the label.
+        labels: The columns of labels.
 
     Raises:
         TrainyardError: A column has too many values, or a label has none.
     """
-    chosen = {**categories, **({label: Category()} if label else {})}
+    chosen = {**categories, **dict.fromkeys(labels, Category())}
     limits = {
-        name: MAX_CLASSES if name == label else category.max_size or MAX_VALUES for name, category in chosen.items()
+        name: MAX_CLASSES if name in labels else category.max_size or MAX_VALUES for name, category in chosen.items()
     }
     found = _count_values(rows, {name: (category.min_count, limits[name]) for name, category in chosen.items()})
     vocabularies = {}
@@ -82,13 +84,13 @@ def find_vocabularies(rows: DataFrame, categories: Mapping[str, Category], label
         counted = found.filter(pc.equal(found["column"], number))
         total = counted["total"][0].as_py() if counted.num_rows else 0
         values = counted["value"].slice(0, limits[name])
-        _check_size(name, total, values, category, name == label)
+        _check_size(name, total, values, category, name in labels)
         kind = find_type(rows.schema[name].dataType)
         assert kind
         texts = values.to_pylist()
-        if name == label:
+        if name in labels:
             texts.sort(key=_SORTS[kind])
-        vocabularies[name] = Vocabulary(type=kind, values=tuple(texts), is_label=name == label)
+        vocabularies[name] = Vocabulary(type=kind, values=tuple(texts), is_label=name in labels)
     return vocabularies
 
 

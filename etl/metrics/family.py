@@ -39,14 +39,23 @@ class OutputSpec:
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """The output of a model for some rows (rows, ...), their labels (rows, ...), and the query of each row (rows,)."""
+    """The output of a model, or of a head of it, for some rows.
+
+    Attributes:
+        output: The output (rows, ...).
+        truth: The labels (rows, ...).
+        query: The query of each row (rows,), if there are queries.
+        labeled: The numbers of the rows that have a label, which all metrics but the number of rows count; None if all
+            have one.
+    """
 
     output: NDArray[Any]
     truth: NDArray[Any]
     query: Integers | None = None
+    labeled: Integers | None = None
 
     def select(self, rows: Integers) -> ScoredRows:
-        """Return the rows with these numbers."""
+        """Return the rows with these numbers, as rows that have a label."""
         return ScoredRows(self.output[rows], self.truth[rows], None if self.query is None else self.query[rows])
 
 

@@ -1,9 +1,12 @@
-"""Compute a model's metrics from sums: over all rows, over slices, and as differences from another model."""
+"""Compute a model's metrics from sums: over all rows, over slices, and as differences from another model.
+
+A model with heads has metrics of each head apart, which `HEAD/` begins the names of.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from trainyard.etl.metrics.classification import Trials, count_trials
 from trainyard.etl.metrics.dummy import compute_dummy_metrics, list_warnings
@@ -17,6 +20,9 @@ from trainyard.etl.metrics.intervals import (
 from trainyard.etl.metrics.sums import ALL_ROWS, Key, Slice, SparseSums, to_dense
 from trainyard.schemas import evaluation as schema
 from trainyard.schemas.evaluation import Difference, Interval, Metrics
+from trainyard.schemas.heads import ONLY, name_metric, split_metric
+
+T = TypeVar("T")
 
 
 class ModelMetrics:
@@ -27,13 +33,19 @@ class ModelMetrics:
         number: The number of this model.
         families: The families of its metrics, of which one counts rows.
         confidence: The confidence of intervals, between 0 and 1.
+        head: The name of the head whose metrics these are; empty for a model without heads.
     """
 
     def __init__(
-        self, sums: Mapping[Key, SparseSums], number: int, families: Sequence[MetricFamily], confidence: float
+        self,
+        sums: Mapping[Key, SparseSums],
+        number: int,
+        families: Sequence[MetricFamily],
+        confidence: float,
+        head: str = ONLY,
     ) -> None:
         self._sums, self._number, self._families = sums, number, families
-        self._confidence = confidence
+        self._confidence, self._head = confidence, head
         self.metrics, self._resampled, self._trials = self._compute(ALL_ROWS)
         self.rows = int(self.metrics.pop("rows"))
 
@@ -54,7 +66,7 @@ class ModelMetrics:
         curves: dict[str, list[list[float]]] = {}
         for family in self._families:
             curves |= family.compute_curves(self._get_totals(family))
-        return curves
+        return self._name(curves)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -62,7 +74,9 @@ class ModelMetrics:
         dummy: dict[str, float] = {}
         for family in self._families:
             dummy |= compute_dummy_metrics(family, self._get_totals(family))
-        return tuple(list_warnings(self.metrics, dummy))
+        of_head = f"Head {self._head!r}: " if self._head else ""
+        metrics = {split_metric(name)[1]: value for name, value in self.metrics.items()}
+        return tuple(f"{of_head}{text}" for text in list_warnings(metrics, dummy))
 
     def compute_differences(self, other: ModelMetrics) -> dict[str, Difference]:
         """Return this model's metrics minus the other's, with intervals over the same resamples."""
@@ -92,7 +106,12 @@ class ModelMetrics:
             resampled |= resample_metrics(family, sums)
             if "outcomes" in sums:
                 trials |= count_trials(family, {"outcomes": sums["outcomes"].sum(axis=0, keepdims=True)})
-        return metrics, resampled, trials
+        rows, _ = metrics.pop("rows"), resampled.pop("rows")
+        return {"rows": rows, **self._name(metrics)}, self._name(resampled), self._name(trials)
+
+    def _name(self, of_metrics: Mapping[str, T]) -> dict[str, T]:
+        """Return values by metric, or curve, with the name of the head before that of each."""
+        return {name_metric(self._head, name): value for name, value in of_metrics.items()}
 
     def _get_sums(self, family: MetricFamily, slice: Slice) -> dict[str, Floats]:
         return {
@@ -107,7 +126,7 @@ class ModelMetrics:
     def _compute_intervals(self, resampled: Mapping[str, Floats], trials: Mapping[str, Trials]) -> dict[str, Interval]:
         intervals: dict[str, Interval] = {}
         for name, values in resampled.items():
-            bounds = compute_interval(values, self._confidence) if name != "rows" else None
+            bounds = compute_interval(values, self._confidence)
             if bounds and bounds[0] < bounds[1]:
                 intervals[name] = bounds
             elif bounds and name in trials:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from trainyard.errors import TrainyardError
 from trainyard.etl.metrics.family import Contribution, Floats, Integers, MetricFamily, ScoredRows
+from trainyard.etl.metrics.rows import RowCount
 
 BUCKETS = 50
 SCHEMA = pa.schema(
@@ -83,16 +84,26 @@ class SumAccumulator:
             buckets: The bucket of each row (rows,).
         """
         for family in self._models[model]:
-            if family.by_row:
-                for contribution in family.contribute(rows):
-                    for slices in groupings:
-                        self._add(model, family, contribution, slices, buckets)
-            else:
+            if rows.labeled is None or isinstance(family, RowCount):
+                self._add_family(model, family, rows, groupings, buckets)
+            elif len(rows.labeled):
+                of_labeled = [slices[rows.labeled] for slices in groupings]
+                self._add_family(model, family, rows.select(rows.labeled), of_labeled, buckets[rows.labeled])
+
+    def _add_family(
+        self, model: int, family: MetricFamily, rows: ScoredRows, groupings: Sequence[Integers], buckets: Integers
+    ) -> None:
+        """Add rows to the statistics of one family; see `add`."""
+        if family.by_row:
+            for contribution in family.contribute(rows):
                 for slices in groupings:
-                    for number in np.unique(slices):
-                        members = np.flatnonzero(slices == number)
-                        for contribution in family.contribute(rows.select(members)):
-                            self._add(model, family, contribution, slices[members], buckets[members])
+                    self._add(model, family, contribution, slices, buckets)
+        else:
+            for slices in groupings:
+                for number in np.unique(slices):
+                    members = np.flatnonzero(slices == number)
+                    for contribution in family.contribute(rows.select(members)):
+                        self._add(model, family, contribution, slices[members], buckets[members])
 
     def number_slice(self, slice: Slice) -> int:
         """Return the number of a slice for `groupings`.

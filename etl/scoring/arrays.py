@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from trainyard.errors import TrainyardError
 from trainyard.schemas.manifest import Column
 from trainyard.trainer.data.reading.jagged import Integers, Jagged
-from trainyard.trainer.data.reading.split_reader import dtype
+from trainyard.trainer.data.reading.split_reader import dtype, get_missing
 from trainyard.trainer.model.trained_model import cast
 
 Columns = Mapping[str, NDArray[Any] | Jagged]
@@ -45,12 +45,16 @@ def _build_zeros(column: Column, length: int) -> NDArray[Any] | Jagged:
 def to_array(batch: pa.RecordBatch, column: Column) -> NDArray[Any] | Jagged:
     """Return one column of an Arrow batch as (rows, *shape), or as Jagged if rows differ in length or are bytes.
 
+    A null of a column that is nullable becomes what `get_missing` returns.
+
     Raises:
         TrainyardError: A row has another shape, a null, or a value that the column's type cannot represent.
     """
     values = batch.column(column.name)
     if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
         return _to_bytes(values)
+    if values.null_count and column.nullable:
+        values = _fill(values, column)
     flat, lengths, levels = _flatten(values, column)
     size = math.prod(column.shape)
     if column.kind == "list":
@@ -64,6 +68,21 @@ def to_array(batch: pa.RecordBatch, column: Column) -> NDArray[Any] | Jagged:
     if len(levels) == len(column.shape):
         _check_nesting(levels, column)
     return _to_numbers(flat, column).reshape(-1, *column.shape)
+
+
+def find_labeled(labels: NDArray[Any], column: Column) -> Integers | None:
+    """Return the numbers of the rows that have a label; None if it is not nullable, so that all have one."""
+    if not column.nullable:
+        return None
+    missing = get_missing(column)
+    return np.flatnonzero(~np.isnan(labels) if math.isnan(missing) else labels != missing)
+
+
+def _fill(values: pa.Array, column: Column) -> pa.Array:
+    """Return the numbers of a column, which may have another type than in training, without nulls."""
+    missing = get_missing(column)
+    is_float = pa.types.is_floating(values.type)
+    return (values if is_float or not math.isnan(missing) else values.cast(pa.float64())).fill_null(missing)
 
 
 def _to_bytes(values: pa.Array) -> Jagged:

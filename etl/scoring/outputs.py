@@ -36,7 +36,9 @@ def describe_predictions(uri: str, document: str) -> tuple[StructType, int]:
     model = worker_model.load_model(uri, document)
     recipe = model.artifact.recipe
     with torch.no_grad():
-        samples = [model.recipe.predict(model.output(rows)) for rows in arrays.build_samples(model.artifact.inputs)]
+        samples = [
+            model.recipe.predict_columns(model.output(rows)) for rows in arrays.build_samples(model.artifact.inputs)
+        ]
     for predicted in samples:
         check_prediction(predicted, recipe)
         _check_rows(predicted, recipe)

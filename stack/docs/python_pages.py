@@ -21,7 +21,7 @@ Names = Mapping[str, Sequence[str]]
 INTERFACE: Mapping[str, Names] = {
     "Train": {
         "trainyard.trainer": (
-            "Recipe", "fit", "FitResult", "Run", "Batch", "from_lightning", "MLflow", "TensorBoard",
+            "Recipe", "Head", "fit", "FitResult", "Run", "Batch", "from_lightning", "MLflow", "TensorBoard",
         ),
         "trainyard.schemas.specs.train": ("TrainOptions",),
     },

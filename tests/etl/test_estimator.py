@@ -71,6 +71,21 @@ def test_categories_and_a_label_of_strings_become_indices_and_predictions_name_c
     assert pairs == {("Köln", "apple"), ("Bonn", "pear")}
 
 
+def test_an_estimator_trains_heads_on_rows_without_some_labels(spark: Any, tmp_path: Path) -> None:
+    rows = [
+        ([float(i % 3)] * 8, None if i % 4 == 0 else "abc"[i % 3], None if i % 5 == 0 else i / 100) for i in range(90)
+    ]
+    frame = spark.createDataFrame(rows, "x array<float>, kind string, size double")
+    estimator = TrainyardEstimator(
+        recipe="tests.trainer.heads:two", store=str(tmp_path), epochs=1, batch_size=20, label=["kind"],
+        nullable=["kind", "size"],
+    )  # fmt: skip
+    model = estimator.fit(frame)
+    assert model.transform(frame).columns == ["x", "kind", "size", "kind_class", "size_prediction"]
+    assert manifest.read_current(model.artifact.dataset).split("train").statistics["kind"].nulls == 23
+    assert {*model.transform(frame).select("kind_class").toPandas()["kind_class"]} <= {"a", "b", "c"}
+
+
 def test_the_model_adds_its_predictions_to_the_columns(spark: Any, fitted: TrainyardModel) -> None:
     frame = make_frame(spark)
     predicted = fitted.transform(frame)

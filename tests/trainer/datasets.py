@@ -18,7 +18,7 @@ from trainyard.schemas.fitted_state import FittedState
 from trainyard.schemas.manifest import Column, DatasetManifest, Partition, Provenance, Shard, Split, Statistics
 
 Rows = NDArray[np.generic] | list[Any]
-"""One array (rows, *shape), or for each row an array (length, *shape), or bytes."""
+"""One array (rows, *shape), whose masked values are null; or for each row an array (length, *shape), or bytes."""
 Columns = dict[str, Rows]
 WRITER = Provenance(application="test", written_at="2026-01-01T00:00:00+00:00")
 
@@ -72,7 +72,9 @@ def _column(name: str, values: Rows) -> Column:
         kind = str(pa.from_numpy_dtype(values[0].dtype))
         return Column(name=name, kind="list", type=kind, shape=values[0].shape[1:])
     kind = str(pa.from_numpy_dtype(values.dtype))
-    return Column(name=name, kind="tensor" if values.ndim > 1 else "scalar", type=kind, shape=values.shape[1:])
+    kind_of_rows = "tensor" if values.ndim > 1 else "scalar"
+    is_masked = isinstance(values, np.ma.MaskedArray)
+    return Column(name=name, kind=kind_of_rows, type=kind, shape=values.shape[1:], nullable=is_masked)
 
 
 def _split(directory: Path, name: str, columns: Columns, rows_per_batch: int, count: int) -> Split:
@@ -113,6 +115,8 @@ def _arrow(values: Rows) -> pa.Array:
     if isinstance(values, list):
         kind = pa.list_(pa.from_numpy_dtype(values[0].dtype))
         return pa.array([row.ravel() for row in values], kind)
+    if isinstance(values, np.ma.MaskedArray):
+        return pa.array(values.data, mask=np.ma.getmaskarray(values))
     if values.ndim == 1:
         return pa.array(values)
     return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(values))
@@ -123,8 +127,13 @@ def _statistics(values: Rows) -> Statistics:
         return Statistics(count=len(values))
     if isinstance(values, list):
         return _statistics(np.concatenate(values))
+    nulls = 0
+    if isinstance(values, np.ma.MaskedArray):
+        nulls, values = int(np.ma.count_masked(values)), values.compressed()
+    if not len(values):
+        return Statistics(count=0, nulls=nulls)
     flat = values.reshape(len(values), -1).astype(np.float64)
     return Statistics(
-        count=len(values), mean=tuple(flat.mean(0)), std=tuple(flat.std(0)), min=tuple(flat.min(0)),
+        count=len(values), nulls=nulls, mean=tuple(flat.mean(0)), std=tuple(flat.std(0)), min=tuple(flat.min(0)),
         max=tuple(flat.max(0)),
     )  # fmt: skip

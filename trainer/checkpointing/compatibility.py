@@ -33,6 +33,10 @@ def describe_recipe(recipe: Recipe, optimizer: Optimizer) -> dict[str, str]:
         {name: value for name, value in group.items() if isinstance(value, bool | int | float | tuple)}
         for group in optimizer.param_groups
     ]
+    of_heads = {
+        name: [head.label, _describe(head.loss) if recipe.step is None else "step", head.weight]
+        for name, head in recipe.heads.items()
+    }
     return {
         "features": json.dumps(recipe.inputs),
         "label": json.dumps(recipe.label),
@@ -40,6 +44,7 @@ def describe_recipe(recipe: Recipe, optimizer: Optimizer) -> dict[str, str]:
         "normalize": json.dumps(recipe.normalize),
         "schedule_by": json.dumps(recipe.schedule_by),
         "loss": _describe(recipe.loss) if recipe.step is None else "step",
+        **({"heads": json.dumps(of_heads)} if of_heads else {}),
         "optimizer": f"{type(optimizer).__name__} {json.dumps(groups, default=float)}",
     }
 

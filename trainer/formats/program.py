@@ -25,9 +25,9 @@ class Program(nn.Module):
         super().__init__()
         recipe, artifact = model.recipe, model.artifact
         module = copy.deepcopy(recipe.model).cpu()
-        network = Network(module, artifact.inputs, artifact.normalization, recipe.keywords)
+        network = Network(module, artifact.inputs, artifact.normalization, recipe.keywords, recipe.heads)
         self._network = network.eval().requires_grad_(False)
-        self._predict = model.recipe.predict
+        self._predict = model.recipe.predict_columns
 
     def forward(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the prediction for some rows, by column."""

@@ -6,6 +6,7 @@ import time
 
 import torch
 
+from trainyard.schemas.heads import split_metric
 from trainyard.schemas.runs.phases import Phase
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position, SavedCheckpoint
 from trainyard.trainer.checkpointing.compatibility import describe_recipe, describe_schedule
@@ -67,7 +68,8 @@ class _Engine:
         schedule = build_schedule(run.recipe, optimizer, steps)
         if schedule:
             described |= describe_schedule(schedule, steps)
-        move_loss(run.recipe.loss, device)
+        for head in run.recipe.parts.values():
+            move_loss(head.loss, device)
         self.state = TrainingState(run, network, optimizer, schedule, described)
         self._replicas = Replicas(network, [] if run.strategy.own_optimizer else [optimizer], run.world)
         self._stepper = Stepper(self.state, wrapped, self._replicas)
@@ -94,9 +96,9 @@ class _Engine:
         if run.validation:
             with run.phases.measure(Phase.VALIDATE):
                 metrics |= evaluate(
-                    run.validation, epoch, recipe=run.recipe, network=state.network, world=run.world,
+                    run.validation, epoch, objective=run.objective, network=state.network, world=run.world,
                     phases=run.phases, precision=run.options.precision, sharded=run.strategy.sharded,
-                    unread=run.unread_columns, weighs_labels=run.weighs_labels,
+                    unread=run.unread_columns,
                 )  # fmt: skip
         state.history.epochs.append(self._use_first(metrics))
         if is_best(state.history, run.options):
@@ -131,19 +133,19 @@ class _Engine:
         speed = (order.rows - begin * order.batch) / (time.perf_counter() - started)
         run.strategy.synchronize()
         self._compare_replicas(with_buffers=True)
-        loss, weight = (sum_over_workers(part, run.world, run.phases) for part in (state.loss_sum, state.loss_weight))
+        sums, weights = (sum_over_workers(part, run.world, run.phases) for part in (state.loss_sum, state.loss_weight))
         state.loss_sum.zero_()
         state.loss_weight.zero_()
-        metrics = {"loss": loss / (weight or 1), "rows_per_second": speed}
+        metrics = run.objective.name_losses("loss", sums, weights) | {"rows_per_second": speed}
         if run.world.size > 1:
             metrics["bytes_per_step"] = (run.strategy.bytes_sent - sent) / max(order.steps - begin, 1)
         return metrics
 
     def _read_loss(self, epoch: int, step: int) -> float:
         """Return the mean loss of the epoch so far, of this worker's rows. Raises TrainyardError if it diverged."""
-        loss = self.state.loss_sum.item()
-        check_finite_loss(loss, epoch, step + 1)
-        return loss / (self.state.loss_weight.item() or 1)
+        sums, weights = self.state.loss_sum.tolist(), self.state.loss_weight.tolist()
+        check_finite_loss(sum(sums), epoch, step + 1)
+        return self.run.objective.name_losses("loss", sums, weights)["loss"]
 
     def _use_first(self, metrics: dict[str, float]) -> dict[str, float]:
         """Return the metrics of rank 0 on all workers, so that they choose the same best and last epoch."""
@@ -161,7 +163,7 @@ class _Engine:
         cause = (
             "a row of the validation split may have NaN, or a label that the loss does not take, or all its labels are "
             "ignored"
-            if name == "validation_loss"
+            if split_metric(name)[1] == "validation_loss"
             else "the metric is not defined for these rows"
         )
         text = f"{name} is NaN after epoch 1: {cause}. The training fails in the end if it is NaN in all epochs."

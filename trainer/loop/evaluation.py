@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Real
@@ -12,13 +13,16 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from trainyard.errors import TrainyardError
+from trainyard.schemas.heads import name_metric
 from trainyard.schemas.runs.phases import Phase
 from trainyard.trainer.data.loader import Columns, Loader
 from trainyard.trainer.loop import metric_lists
 from trainyard.trainer.measuring.phases import Phases
-from trainyard.trainer.model.losses import compute_loss, explain_errors, sum_weights
+from trainyard.trainer.model.heads import Head
+from trainyard.trainer.model.losses import explain_errors
 from trainyard.trainer.model.network import Network
-from trainyard.trainer.model.recipe import Batch, Recipe
+from trainyard.trainer.model.objective import Objective, select_labeled
+from trainyard.trainer.model.recipe import Batch
 from trainyard.trainer.world import World
 
 _HALF_PRECISION = (torch.bfloat16, torch.float16)
@@ -28,32 +32,32 @@ def evaluate(
     loader: Loader,
     epoch: int,
     *,
-    recipe: Recipe,
+    objective: Objective,
     network: Network,
     world: World,
     phases: Phases,
     precision: str,
     sharded: bool,
     unread: Collection[str],
-    weighs_labels: bool,
 ) -> dict[str, float]:
-    """Return `validation_loss` and the recipe's metrics over a split, merged over all workers.
+    """Return `validation_loss` and the metrics of the recipe's heads over a split, merged over all workers.
 
     Args:
         loader: The split.
         epoch: The number of the epoch.
-        recipe: The recipe.
+        objective: The losses of the recipe's heads.
         network: The network, on the device of this worker.
         world: The workers.
         phases: The phases of this worker.
         precision: "float32", "bfloat16" or "float16".
         sharded: Whether every forward pass is a collective, in which workers without rows must take part.
         unread: The columns of the dataset that batches do not have.
-        weighs_labels: Whether batches count by the weights of their labels, and not by their rows.
     """
-    metrics = {name: metric.to(world.device) for name, metric in recipe.metrics_by_name.items()}
-    loss_sum = torch.zeros((), dtype=torch.float64, device=world.device)
-    weight_sum = torch.zeros_like(loss_sum)
+    recipe, heads = objective.recipe, len(objective.heads)
+    metrics = [_HeadMetrics(head, recipe.parts[head], objective, world) for head in recipe.labels]
+    loss_sums = torch.zeros(heads, dtype=torch.float64, device=world.device)
+    weight_sums = torch.zeros_like(loss_sums)
+    needs_output = any(each.metrics for each in metrics)
     network.eval()
     with torch.no_grad(), autocast(world.device, precision):
         for batch in loader.epoch(epoch):
@@ -62,31 +66,61 @@ def evaluate(
                 continue
             columns = to_device(batch.columns, world.device)
             output: Any = None
-            mean: Tensor | None = None
+            losses: list[Tensor] = []
             with explain_errors(network, unread):
                 if recipe.step:  # a copy for metrics: it may change the columns in place
-                    copied = {name: column.clone() for name, column in columns.items()} if metrics else columns
-                    mean = _take_step(recipe.step, network, copied)
-                if mean is None or metrics:
+                    copied = {name: column.clone() for name, column in columns.items()} if needs_output else columns
+                    losses = [_take_step(recipe.step, network, copied)]
+                if not losses or needs_output:
                     output = network(columns)
-                if mean is None:
-                    mean = compute_loss(recipe, output, columns)
+                losses = losses or objective.compute_losses(output, columns)
             if batch.rows == 0:
                 continue
-            weights = sum_weights(recipe, columns) if weighs_labels else None
-            weight: float | Tensor = batch.rows if weights is None else weights
-            weight_sum += weight
-            loss_sum += mean.double() * weight
-            with torch.autocast(world.device.type, enabled=False):
-                output = _widen(output)
-                for metric in metrics.values():
-                    metric.update(output, columns[recipe.label or ""])
-    loss, total = (sum_over_workers(value, world, phases) for value in (loss_sum, weight_sum))
-    results = {"validation_loss": loss / (total or 1)}
-    for name, metric in metrics.items():
-        results[name] = _to_number(name, metric_lists.compute(metric, world))
-        metric.reset()
+            for number, (loss, weight) in enumerate(zip(losses, objective.weigh(batch.rows, columns), strict=True)):
+                weight_sums[number] += weight
+                loss_sums[number] += loss.double() * weight
+            if needs_output:
+                with torch.autocast(world.device.type, enabled=False):
+                    outputs = recipe.split_output(_widen(output))
+                    for of_head in metrics:
+                        of_head.update(outputs[of_head.name], columns)
+    sums, weights = (sum_over_workers(value, world, phases) for value in (loss_sums, weight_sums))
+    results = objective.name_losses("validation_loss", sums, weights)
+    for of_head in metrics:
+        results |= of_head.compute(phases)
     return results
+
+
+class _HeadMetrics:
+    """The metrics of a head, over the rows that have its label."""
+
+    def __init__(self, name: str, head: Head, objective: Objective, world: World) -> None:
+        self.name, self._label, self._world = name, head.label or "", world
+        self.metrics = {key: metric.to(world.device) for key, metric in head.metrics_by_name.items()}
+        self._missing = objective.missing.get(name)
+        self._labels = torch.zeros((), dtype=torch.float64, device=world.device)
+
+    def update(self, output: Any, columns: Batch) -> None:
+        """Add the rows of a batch."""
+        label = columns[self._label]
+        if self._missing is not None:
+            output, label = select_labeled(output, label, self._missing)
+            self._labels += len(label)
+        for metric in self.metrics.values() if len(label) else ():
+            metric.update(output, label)
+
+    def compute(self, phases: Phases) -> dict[str, float]:
+        """Return the metrics over the rows of all workers, NaN if none has a label, and reset them."""
+        is_empty = bool(self.metrics) and self._missing is not None and self._count_labels(phases) == 0
+        results: dict[str, float] = {}
+        for key, metric in self.metrics.items():
+            name = name_metric(self.name, key)
+            results[name] = math.nan if is_empty else to_number(name, metric_lists.compute(metric, self._world))
+            metric.reset()
+        return results
+
+    def _count_labels(self, phases: Phases) -> float:
+        return sum_over_workers(self._labels[None], self._world, phases)[0]
 
 
 def _take_step(step: Callable[[nn.Module, Batch], Tensor], network: Network, columns: Batch) -> Tensor:
@@ -101,13 +135,13 @@ def _take_step(step: Callable[[nn.Module, Batch], Tensor], network: Network, col
         ) from error
 
 
-def sum_over_workers(value: Tensor, world: World, phases: Phases) -> float:
-    """Return the sum of one value over all workers; waiting for other workers is a phase of its own."""
-    own = value.item()  # a GPU computes it only now, which is not waiting for others
+def sum_over_workers(values: Tensor, world: World, phases: Phases) -> list[float]:
+    """Return the sums of some values (n,) over all workers; waiting for other workers is a phase of its own."""
+    own: list[float] = values.tolist()  # a GPU computes it only now, which is not waiting for others
     if world.size == 1:
         return own
     with phases.waiting():
-        return world.sum(value.clone()).item()
+        return world.sum(values.clone()).tolist()
 
 
 def _widen(output: Any) -> Any:
@@ -115,7 +149,8 @@ def _widen(output: Any) -> Any:
     return tree_map_only(Tensor, lambda part: part.float() if part.dtype in _HALF_PRECISION else part, output)
 
 
-def _to_number(name: str, value: Any) -> float:
+def to_number(name: str, value: Any) -> float:
+    """Return the value of a metric of the recipe. Raises TrainyardError if it is not one number."""
     if isinstance(value, Real) or (isinstance(value, Tensor) and value.numel() == 1):
         return float(value)
     described = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"

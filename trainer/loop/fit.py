@@ -14,7 +14,6 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 from torch.nn.parameter import is_lazy
 
 from trainyard.errors import TrainyardError
@@ -28,10 +27,11 @@ from trainyard.schemas.specs.strategies import StrategyOptions
 from trainyard.schemas.version_suffix import split_version
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints
 from trainyard.trainer.data.folds import hold_out
-from trainyard.trainer.data.loader import Loader
 from trainyard.trainer.data.mixture import Portion
 from trainyard.trainer.formats import export
 from trainyard.trainer.loop.engine import train
+from trainyard.trainer.loop.first_rows import FirstRows
+from trainyard.trainer.loop.labels import build_objective, check_labels, find_warnings
 from trainyard.trainer.loop.loaders import build_loaders
 from trainyard.trainer.loop.model_writer import Job, ModelWriter
 from trainyard.trainer.loop.own_loop import TrainingLoop, describe_loop, load_loop, train_with
@@ -42,15 +42,10 @@ from trainyard.trainer.loop.validation import (
     check_combination,
     check_extra_columns,
     check_in_loop,
-    check_labels,
     check_memory,
     check_recipe,
     complete_options,
     compute_fingerprint,
-    find_max_class,
-    find_warnings,
-    ignores_labels,
-    needs_weights,
     parse_options,
     parse_params,
     parse_strategy,
@@ -62,10 +57,7 @@ from trainyard.trainer.measuring.progress import Progress
 from trainyard.trainer.measuring.tracking import Tracker
 from trainyard.trainer.model import recipe as recipes
 from trainyard.trainer.model import transfer
-from trainyard.trainer.model.loss_kinds import get_function
-from trainyard.trainer.model.losses import count_batches_without_labels_as_zero
 from trainyard.trainer.model.network import Network
-from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.run.history import History
 from trainyard.trainer.strategies import build_strategy
 from trainyard.trainer.strategies.base import Strategy
@@ -266,23 +258,21 @@ def _set_up(
     train_loader, validation_loader = build_loaders(
         job.dataset, job.manifest, job.mix, recipe, options, world, job.phases.current.report_progress
     )
-    loss = get_function(recipe.loss)
-    if isinstance(loss, nn.Module) and ignores_labels(recipe, job.manifests):
-        count_batches_without_labels_as_zero(loss)
     inputs = tuple(train_loader.column(name) for name in recipe.inputs)
-    label = train_loader.column(recipe.label) if recipe.label else None
+    labels = {name: train_loader.column(label) for name, label in recipe.labels.items()}
     export.check_formats(formats, inputs)
     normalization = build_normalization(recipe, inputs, job.manifest, job.mix)
-    network = Network(recipe.model, inputs, normalization, recipe.keywords)
-    check = _build_check(job, recipe, network, inputs, validation_loader or train_loader, strategy.sharded)
-    writer = ModelWriter(job, network, inputs, label, normalization, strategy.sharded, check, warnings)
+    network = Network(recipe.model, inputs, normalization, recipe.keywords, recipe.heads)
+    objective = build_objective(recipe, job.manifests)
+    first_rows = FirstRows(objective, validation_loader or train_loader, validation_loader is not None)
+    check = _build_check(job, network, inputs, first_rows, strategy.sharded)
+    writer = ModelWriter(job, network, inputs, labels, normalization, strategy.sharded, check, warnings)
     progress = Progress(options.epochs, train_loader.order, world.is_main, job.phases, trackers)
     run = Training(
-        recipe=recipe, network=network, options=options, world=world, strategy=strategy, train=train_loader,
-        validation=validation_loader, phases=job.phases, progress=progress,
+        objective=objective, network=network, options=options, world=world,
+        strategy=strategy, train=train_loader, validation=validation_loader, phases=job.phases, progress=progress,
         micro_batches=options.micro_batches * math.ceil(max_workers / world.size), checkpoints=checkpoints,
         after_epoch=writer.write_epoch if epoch_models else None,
-        weighs_labels=needs_weights(recipe, job.manifests), max_class=find_max_class(recipe, job.manifests),
         unread_columns=tuple(column.name for column in job.manifest.columns if column.name not in recipe.columns),
         warnings=warnings,
     )  # fmt: skip
@@ -293,10 +283,11 @@ def _set_up(
 
 
 def _build_check(
-    job: Job, recipe: Recipe, network: Network, inputs: tuple[Column, ...], loader: Loader, is_sharded: bool
+    job: Job, network: Network, inputs: tuple[Column, ...], first_rows: FirstRows, is_sharded: bool
 ) -> ModelCheck | None:
     """Return the check of written models, on the worker that writes them, and on all that it needs to apply one."""
     if not (job.world.is_main or is_sharded):
         return None
-    rows = loader.read_first_rows(recipe.inputs, ROWS)
-    return ModelCheck(job.recipe, recipe, network, inputs, rows, is_sharded)
+    recipe = first_rows.objective.recipe
+    rows = first_rows.loader.read_first_rows(recipe.inputs, ROWS)
+    return ModelCheck(job.recipe, recipe, network, inputs, rows, is_sharded, first_rows.check)

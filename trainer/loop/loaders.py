@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.manifest import Column, DatasetManifest
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.data.loader import Columns, Loader, build_order
 from trainyard.trainer.data.mixture import Mixture, Portion, build_reader
@@ -79,7 +79,7 @@ def _build_training_loader(
             f"batch_size={batch} is the global batch, and smaller than the number of workers, {world.size}. "
             f"Write batch_size={world.size} or more."
         )
-    weights = build_weights(data, _get_balance(recipe, options), options.weight_by, world, on_progress)
+    weights = build_weights(data, _get_balance(recipe, options, data.columns), options.weight_by, world, on_progress)
     order = build_order(data, batch, options.seed, True, options.bucket_by, weights)
     is_gpu = world.device.type == "cuda"
     if options.gpu_cache_gb and is_gpu:
@@ -188,8 +188,16 @@ def _check_metrics(recipe: Recipe, data: SplitReader, world: World) -> None:
             )
 
 
-def _get_balance(recipe: Recipe, options: TrainOptions) -> str | None:
+def _get_balance(recipe: Recipe, options: TrainOptions, columns: Iterable[Column]) -> str | None:
     """Return the label whose values are drawn equally often."""
     if options.balance and recipe.label is None:
-        raise TrainyardError("balance=True draws the values of the label equally often; set label= in the recipe.")
+        raise TrainyardError(
+            "balance=True draws the values of the label equally often; set label= in the recipe. With heads=, compute "
+            "a column of weights in prepare, and write weight_by=."
+        )
+    if options.balance and any(column.nullable and column.name == recipe.label for column in columns):
+        raise TrainyardError(
+            f"balance=True draws the values of the label {recipe.label!r} equally often, and null would be one of "
+            "them. Compute a column of weights in prepare, and write weight_by=."
+        )
     return recipe.label if options.balance else None

@@ -57,14 +57,14 @@ class ModelWriter:
         job: Job,
         network: Network,
         inputs: tuple[Column, ...],
-        label: Column | None,
+        labels: Mapping[str, Column],
         normalization: Mapping[str, Normalization],
         is_sharded: bool,
         check: ModelCheck | None,
         warnings: set[str],
     ) -> None:
         self._job, self._network, self._is_sharded = job, network, is_sharded
-        self._inputs, self._label, self._normalization = inputs, label, normalization
+        self._inputs, self._labels, self._normalization = inputs, labels, normalization
         self._check, self._warnings = check, warnings
 
     def check_untrained(self, recipe: Recipe, has_checkpoints: bool) -> None:
@@ -151,7 +151,7 @@ class ModelWriter:
     ) -> ModelArtifact:
         job = self._job
         return artifact.build(
-            written, recipe=job.recipe, recipe_params=job.params, inputs=self._inputs, label=self._label,
+            written, recipe=job.recipe, recipe_params=job.params, inputs=self._inputs, labels=self._labels,
             normalization=self._normalization, start_from=job.start_from, dataset=job.dataset, manifest=job.manifest,
             mix=job.mix, metrics=metrics, epochs=epochs, workers=job.world.size, seconds=seconds,
             device=job.world.device.type, application=job.application,

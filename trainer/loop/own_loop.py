@@ -20,13 +20,13 @@ from trainyard.trainer.data.reading.cache import FOLDER, ShardCache
 from trainyard.trainer.data.reading.split_reader import SplitReader
 from trainyard.trainer.folders import name_folder
 from trainyard.trainer.formats import export
+from trainyard.trainer.loop.labels import check_labels
 from trainyard.trainer.loop.loaders import build_loaders
 from trainyard.trainer.loop.model_writer import Job, ModelWriter
 from trainyard.trainer.loop.validation import (
     build_normalization,
     check_batch_norm,
     check_extra_columns,
-    check_labels,
     check_memory,
     check_recipe,
     parse_params,
@@ -120,7 +120,7 @@ def train_with(
         rows = built.loader.read_first_rows(built.recipe.inputs, ROWS)
         check = ModelCheck(built.path, built.recipe, built.network, built.inputs, rows, False)
     writer = ModelWriter(
-        replace(job, recipe=built.path, params=built.params), built.network, built.inputs, built.label,
+        replace(job, recipe=built.path, params=built.params), built.network, built.inputs, built.labels,
         built.normalization, False, check, run.warnings,
     )  # fmt: skip
     return run, writer
@@ -155,9 +155,9 @@ class _Builder:
         loader = self._open(recipe)
         inputs = tuple(loader.column(name) for name in recipe.inputs)
         normalization = build_normalization(recipe, inputs, job.manifest, job.mix)
-        network = Network(recipe.model, inputs, normalization, recipe.keywords)
-        label = loader.column(recipe.label) if recipe.label else None
-        return Model(path, parsed, recipe, network, inputs, label, normalization, loader, warnings)
+        network = Network(recipe.model, inputs, normalization, recipe.keywords, recipe.heads)
+        labels = {name: loader.column(label) for name, label in recipe.labels.items()}
+        return Model(path, parsed, recipe, network, inputs, labels, normalization, loader, warnings)
 
     def build_loader(self, split: str, recipe: Recipe | None, columns: Sequence[str], trains: bool) -> Loader:
         """Return the loader of a split, with the columns of a recipe, and further ones.

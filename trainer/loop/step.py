@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 
 import torch
@@ -15,14 +15,7 @@ from trainyard.trainer.data.randomness import set_seed
 from trainyard.trainer.loop.empty_batches import leave_no_trace
 from trainyard.trainer.loop.evaluation import autocast, to_device
 from trainyard.trainer.loop.training_state import TrainingState
-from trainyard.trainer.model.losses import (
-    check_is_mean,
-    check_outputs,
-    compute_loss,
-    explain_errors,
-    find_shape_warnings,
-    sum_weights,
-)
+from trainyard.trainer.model.losses import check_is_mean, explain_errors, find_shape_warnings
 from trainyard.trainer.model.recipe import Batch
 from trainyard.trainer.run.replicas import Replicas
 
@@ -62,34 +55,38 @@ class Stepper:
         if self._communicates_in_forward:
             parts = min(parts, math.ceil(batch.total / run.world.size))
         micro_batches = list(split_batch(columns, batch.rows, parts, self._communicates_in_forward))
-        weights, total = self._weigh(micro_batches, batch.total)
-        for number, ((rows, part), weight) in enumerate(zip(micro_batches, weights, strict=True), start=1):
+        weights, totals = self._weigh(micro_batches, batch.total)
+        for number, ((rows, part), own) in enumerate(zip(micro_batches, weights, strict=True), start=1):
+            shares = [weight * run.world.size / total for weight, total in zip(own, totals, strict=True)]
             counts = nullcontext() if rows else leave_no_trace(self._state.network)
             with counts, run.strategy.micro_batch(last=number == len(micro_batches)):
-                self._add_gradient(rows, part, weight, weight * run.world.size / total)
+                self._add_gradient(rows, part, own, shares)
         self._replicas.check_trained()
         with run.phases.measure(Phase.OPTIMIZER), run.strategy.optimizer_step():
             self._step_optimizer()
         self._state.optimizer.zero_grad()
 
-    def _add_gradient(self, rows: int, part: Batch, weight: float | Tensor, share: float | Tensor) -> None:
-        """Add the gradient of a micro-batch to that of the step, and its loss to that of the epoch.
+    def _add_gradient(
+        self, rows: int, part: Batch, weights: Sequence[float | Tensor], shares: Sequence[float | Tensor]
+    ) -> None:
+        """Add the gradient of a micro-batch to that of the step, and its losses to those of the epoch.
 
         Args:
             rows: How many rows it has; with 0 it has one that does not count.
             part: Its columns.
-            weight: What it counts in the epoch.
-            share: What it counts in the step.
+            weights: What the loss of each head counts in the epoch.
+            shares: What it counts in the step.
         """
         state, phases = self._state, self._run.phases
         with phases.measure(Phase.FORWARD), autocast(self._device, self._run.options.precision):
-            loss = self._compute_loss(part, self._callable if rows else self._wrapped)
+            losses = self._compute_losses(part, self._callable if rows else self._wrapped)
         with phases.measure(Phase.BACKWARD):
-            weighted = loss * share if isinstance(share, Tensor) or share != 1 else loss
-            state.scaler.scale(weighted).backward()  # type: ignore[no-untyped-call]
+            total = self._run.objective.sum_losses(losses, shares)
+            state.scaler.scale(total).backward()  # type: ignore[no-untyped-call]
         if rows:
-            state.loss_sum += loss.detach().double() * weight
-            state.loss_weight += weight
+            for number, (loss, weight) in enumerate(zip(losses, weights, strict=True)):
+                state.loss_sum[number] += loss.detach().double() * weight
+                state.loss_weight[number] += weight
 
     def _step_optimizer(self) -> None:
         run, state = self._run, self._state
@@ -105,28 +102,43 @@ class Stepper:
 
     def _weigh(
         self, micro_batches: Sequence[tuple[int, Batch]], total: int
-    ) -> tuple[Sequence[float | Tensor], float | Tensor]:
-        """Return the weights of this worker's micro-batches, and that of the global batch of `total` rows."""
-        run, rows = self._run, [rows for rows, _ in micro_batches]
-        if not run.weighs_labels:
-            return rows, total
-        weights = [sum_weights(run.recipe, part) for _, part in micro_batches]
-        known = [min(count, 1) * weight for count, weight in zip(rows, weights, strict=True) if weight is not None]
-        if len(known) < len(weights):
-            return rows, total
-        own = torch.stack(known).sum()
-        with run.phases.waiting() if run.world.size > 1 else nullcontext():
-            return known, run.world.sum(own).clamp(min=torch.finfo(own.dtype).tiny)
+    ) -> tuple[list[list[float | Tensor]], list[float | Tensor]]:
+        """Return what the loss of each head counts in this worker's micro-batches, and in the global batch.
 
-    def _compute_loss(self, columns: Batch, model: nn.Module) -> Tensor:
+        Args:
+            micro_batches: The rows and the columns of each.
+            total: The rows of the global batch.
+        """
+        run = self._run
+        weights = [run.objective.weigh(rows, part) for rows, part in micro_batches]
+        totals: list[float | Tensor] = [total for _ in run.objective.heads]
+        own = {number: torch.stack(of_head).sum() for number, of_head in _transpose_tensors(weights)}
+        if own:
+            with run.phases.waiting() if run.world.size > 1 else nullcontext():
+                sums = run.world.sum(torch.stack([*own.values()]))
+            for number, weight in zip(own, sums.clamp(min=torch.finfo(sums.dtype).tiny), strict=True):
+                totals[number] = weight
+        return weights, totals
+
+    def _compute_losses(self, columns: Batch, model: nn.Module) -> list[Tensor]:
+        """Return the loss of each head, or that of the recipe's step."""
         run, recipe = self._run, self._run.recipe
         with explain_errors(self._state.network, run.unread_columns):
             if recipe.step:
-                loss = recipe.step(model, columns)
+                losses = [recipe.step(model, columns)]
             else:
                 output = model(columns)
-                check_outputs(recipe.label or "", output, run.max_class)
-                run.warnings.update(find_shape_warnings(recipe, output, columns))
-                loss = compute_loss(recipe, output, columns)
-        check_is_mean(loss)
-        return loss
+                for name, part in recipe.split_output(output).items():
+                    run.warnings.update(find_shape_warnings(recipe.parts[name], part, columns))
+                losses = run.objective.compute_losses(output, columns)
+        for loss in losses:
+            check_is_mean(loss)
+        return losses
+
+
+def _transpose_tensors(weights: Sequence[Sequence[float | Tensor]]) -> Iterator[tuple[int, list[Tensor]]]:
+    """Yield the number of each head, and its weights in all micro-batches, if they are tensors."""
+    for number, of_head in enumerate(zip(*weights, strict=True)):
+        tensors = [weight for weight in of_head if isinstance(weight, Tensor)]
+        if len(tensors) == len(of_head):
+            yield number, tensors

@@ -12,6 +12,7 @@ from trainyard.trainer.data.loader import Loader
 from trainyard.trainer.measuring.phases import Phases
 from trainyard.trainer.measuring.progress import Progress
 from trainyard.trainer.model.network import Network
+from trainyard.trainer.model.objective import Objective
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.run.history import History
 from trainyard.trainer.strategies.base import Strategy
@@ -23,7 +24,7 @@ class Training:
     """What one worker trains, and how.
 
     Attributes:
-        recipe: The recipe.
+        objective: What is minimized: the losses of the recipe's heads.
         network: The recipe's model behind the normalization.
         options: The options of the loop.
         world: The workers.
@@ -35,14 +36,12 @@ class Training:
         micro_batches: How many parts a local batch is processed in. A group that is smaller than it was has more, so
             that each part has at most as many rows.
         checkpoints: Where checkpoints are saved, if they are.
-        weighs_labels: Whether batches count by the weights of their labels, and not by their rows.
-        max_class: The largest number of a class in the dataset, for losses of classes; otherwise -1.
         after_epoch: Called by all workers after each epoch.
         unread_columns: The columns of the dataset that batches do not have.
         warnings: What may be wrong with the batches, a sentence each; filled by the loop.
     """
 
-    recipe: Recipe
+    objective: Objective
     network: Network
     options: TrainOptions
     world: World
@@ -53,8 +52,11 @@ class Training:
     progress: Progress
     micro_batches: int = 1
     checkpoints: Checkpoints | None = None
-    weighs_labels: bool = False
-    max_class: float = -1
     after_epoch: Callable[[History], None] | None = None
     unread_columns: tuple[str, ...] = ()
     warnings: set[str] = field(default_factory=set)
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe."""
+        return self.objective.recipe

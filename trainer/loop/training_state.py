@@ -45,8 +45,8 @@ class TrainingState:
         history: The metrics of the epochs that are done.
         best_weights: The weights of the best one; empty if there is none.
         position: The next step.
-        loss_sum: The sum of the losses of this worker's rows in this epoch, each by its weight.
-        loss_weight: The sum of these weights.
+        loss_sum: The sums (heads,) of the losses of this worker's rows in this epoch, each by its weight.
+        loss_weight: The sums of these weights.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class TrainingState:
         self.history = History()
         self.best_weights: dict[str, Any] = {}
         self.position = Position()
-        self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        self.loss_sum = torch.zeros(len(run.objective.heads), dtype=torch.float64, device=device)
         self.loss_weight = torch.zeros_like(self.loss_sum)
         self._saved_updates = 0
 
@@ -98,8 +98,11 @@ class TrainingState:
                 good.
         """
         run, strategy, position = self.run, self.run.strategy, self.position
-        loss_sum = sum_over_workers(self.loss_sum, run.world, run.phases) if position.step else 0.0
-        check_finite_loss(loss_sum, position.epoch, position.step)
+        sums, weights = (
+            sum_over_workers(part, run.world, run.phases) if position.step else [0.0 for _ in part]
+            for part in (self.loss_sum, self.loss_weight)
+        )
+        check_finite_loss(sum(sums), position.epoch, position.step)
         own: dict[str, Any] = {"strategy": strategy.rank_state()}
         trained = (parameter for parameter in self.network.parameters() if parameter.requires_grad)
         check_finite_weights(map(get_local, (*trained, *own["strategy"].values())), position.epoch, position.step)
@@ -116,8 +119,8 @@ class TrainingState:
             "best_epoch": self.history.best,
             "monitor": self._monitor,
             "has_best": bool(self.best_weights),
-            "loss_sum": loss_sum,
-            "loss_weight": sum_over_workers(self.loss_weight, run.world, run.phases) if position.step else 0.0,
+            "loss_sum": sums,
+            "loss_weight": weights,
             "empty_optimizer": empty_optimizer,
             "epochs": run.options.epochs,
             "recipe": self._described,
@@ -151,8 +154,12 @@ class TrainingState:
             self._change_monitor(saved, loop["monitor"])
         self.position, self._saved_updates = saved.position, saved.position.updates
         if run.world.is_main:
-            self.loss_sum += loop["loss_sum"]
-            self.loss_weight += loop.get("loss_weight", self.position.step * run.train.order.batch)
+            rows = self.position.step * run.train.order.batch
+            for part, saved_sums in (
+                (self.loss_sum, loop["loss_sum"]),
+                (self.loss_weight, loop.get("loss_weight", rows)),
+            ):
+                part += torch.tensor(saved_sums, dtype=part.dtype, device=part.device)
 
     def _restore_tensors(self, saved: SavedCheckpoint, has_best: bool, empty_optimizer: bool) -> None:
         """Restore the model, the optimizer and the best weights."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from trainyard.errors import TrainyardError
+from trainyard.schemas.heads import name_metric
 from trainyard.schemas.manifest import Column, DatasetManifest, Split, Statistics
 from trainyard.schemas.model_artifact import Normalization
 from trainyard.schemas.specs.strategies import Strategy, StrategyOptions
@@ -24,24 +25,11 @@ from trainyard.schemas.specs.train import TrainOptions, refuse_combinations, ref
 from trainyard.schemas.validation.complaints import complaints, unknown_options
 from trainyard.trainer.data.mixture import Portion, compute_shares, merge_statistics
 from trainyard.trainer.data.order import Order
-from trainyard.trainer.data.reading.jagged import mask_name
 from trainyard.trainer.data.reading.split_reader import dtype
-from trainyard.trainer.model.loss_kinds import (
-    NEGATIVE_LOG_LIKELIHOOD,
-    OF_CLASSES,
-    get_function,
-    get_ignored_label,
-    get_name,
-    get_option,
-    is_any,
-)
-from trainyard.trainer.model.losses import averages_over_weights, explain_invalid_labels
+from trainyard.trainer.model.loss_kinds import get_function, get_name, get_option
 from trainyard.trainer.model.network import Network, compute_normalization
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.weights import find_overlap
-
-_FLOATS = ("halffloat", "float", "double")
-"""The types of numbers in a dataset that are no integers."""
 
 
 def parse_options(fields: dict[str, Any]) -> TrainOptions:
@@ -167,7 +155,9 @@ def complete_options(options: TrainOptions, recipe: Recipe, validates: bool) -> 
         TrainyardError: `monitor` is not a loss or a metric of the recipe, or the metric leaves open what is better.
     """
     monitor, metrics = options.monitor, recipe.metrics_by_name if validates else {}
-    names = ["loss", *(["validation_loss"] if validates else []), *metrics]
+    losses = ["loss", *(["validation_loss"] if validates else [])]
+    heads = ["", *recipe.heads] if recipe.step is None else [""]
+    names = [*(name_metric(head, loss) for head in heads for loss in losses), *metrics]
     if monitor not in names:
         without = " There is no validation split, so that the recipe's metrics are not computed."
         raise TrainyardError(
@@ -198,11 +188,13 @@ def check_recipe(path: str, recipe: Recipe, may_be_lazy: bool, of_loop: bool = F
         TrainyardError: There is no loss, the model has a state that is no tensor or has no shape, the loss has
             parameters or is no mean, or a metric is a collection.
     """
-    if not of_loop and recipe.step is None and (recipe.loss is None or recipe.label is None):
-        raise TrainyardError(
-            f"recipe {path!r}: set loss= (or classes=, for cross entropy) and label=, or a step= of your own that "
-            "returns the loss. Only a loop= can do without."
-        )
+    for name, head in recipe.parts.items():
+        if not of_loop and recipe.step is None and (head.loss is None or head.label is None):
+            of_head = f"head {name!r}: " if name else ""
+            raise TrainyardError(
+                f"recipe {path!r}: {of_head}set loss= (or classes=, for cross entropy) and label=, or a step= of your "
+                "own that returns the loss. Only a loop= can do without."
+            )
     parameters = [name for name, parameter in recipe.model.named_parameters() if is_lazy(parameter)]
     if parameters and (not may_be_lazy or any(is_lazy(buffer) for buffer in recipe.model.buffers())):
         raise TrainyardError(
@@ -221,17 +213,18 @@ def check_recipe(path: str, recipe: Recipe, may_be_lazy: bool, of_loop: bool = F
             f"recipe {path!r}: {others[0]!r} in the state of the model is no tensor, and would not be saved with it. "
             "Make it a buffer (register_buffer)."
         )
-    loss = get_function(recipe.loss)
-    if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
-        raise TrainyardError(
-            f"recipe {path!r}: loss= has parameters, which would neither be trained nor saved. Make them a part of the "
-            "model, and compute the loss in step=."
-        )
-    if get_option(recipe.loss, "reduction") == "sum":
-        raise TrainyardError(
-            f"recipe {path!r}: {get_name(recipe.loss)}(reduction='sum') is not a mean over rows, as the loop "
-            "expects for averages over workers. Write reduction='mean', and a learning rate that is larger accordingly."
-        )
+    for head in recipe.parts.values():
+        loss = get_function(head.loss)
+        if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
+            raise TrainyardError(
+                f"recipe {path!r}: loss= has parameters, which would neither be trained nor saved. Make them a part of "
+                "the model, and compute the loss in step=."
+            )
+        if get_option(head.loss, "reduction") == "sum":
+            raise TrainyardError(
+                f"recipe {path!r}: {get_name(head.loss)}(reduction='sum') is not a mean over rows, as the loop expects "
+                "for averages over workers. Write reduction='mean', and a learning rate that is larger accordingly."
+            )
 
 
 def check_memory(path: str, recipe: Recipe, strategy: StrategyOptions, device: str) -> None:
@@ -254,33 +247,6 @@ def check_memory(path: str, recipe: Recipe, strategy: StrategyOptions, device: s
                     f"recipe {path!r}: {name!r} is a view that is not contiguous, which "
                     f"strategy={strategy.name!r} does not send. Write strategy='allreduce', or use a tensor of its own."
                 )
-
-
-def find_warnings(recipe: Recipe, manifests: Sequence[DatasetManifest]) -> list[str]:
-    """Return what of a recipe may not do what its author expects with these datasets, a sentence each."""
-    is_mean = get_option(recipe.loss, "reduction") == "mean"
-    if averages_over_weights(recipe) or not is_mean or not ignores_labels(recipe, manifests):
-        return []
-    return [
-        f"{get_name(recipe.loss)}(ignore_index={get_ignored_label(recipe.loss)}) may divide by the number of the other "
-        "labels that it gets, but batches are averaged by their number of rows: the loss depends on workers and "
-        "micro_batches. Compute it in step=, with a sum that is divided by the number of rows."
-    ]
-
-
-def needs_weights(recipe: Recipe, manifests: Sequence[DatasetManifest]) -> bool:
-    """Return whether micro-batches count by the weights of their labels: these differ, or some are ignored."""
-    has_weights = get_option(recipe.loss, "weight") is not None
-    return averages_over_weights(recipe) and (has_weights or ignores_labels(recipe, manifests))
-
-
-def ignores_labels(recipe: Recipe, manifests: Sequence[DatasetManifest]) -> bool:
-    """Return whether the loss of a recipe ignores labels that may occur, by their minimum and maximum."""
-    ignored = get_ignored_label(recipe.loss)
-    if ignored is None or recipe.label is None or recipe.step:
-        return False
-    statistics = [split.statistics[recipe.label] for each in manifests for split in each.splits.values()]
-    return any(labels.min and min(labels.min) <= ignored <= max(labels.max) for labels in statistics)
 
 
 def count_smallest_micro_batch(rows: int, batch: int, workers: int, micro_batches: int) -> int:
@@ -354,86 +320,3 @@ def check_extra_columns(path: str, recipe: Recipe, manifest: DatasetManifest) ->
                 f"recipe {path!r}: extra_columns={list(recipe.extra_columns)} names the column {name!r}, which the "
                 f"dataset does not have; its columns are {', '.join(names)}."
             )
-
-
-def check_labels(path: str, recipe: Recipe, manifest: DatasetManifest, splits: Sequence[str]) -> None:
-    """Check that the labels of some splits are valid for the recipe at `path`, by their statistics.
-
-    Those of training that `transform` may change are checked for `classes` only.
-
-    Raises:
-        TrainyardError: Labels are out of range, are no numbers of classes, or have variable length without a step= of
-            the recipe.
-    """
-    if recipe.label is None:
-        return
-    column = manifest.column(recipe.label)
-    if not recipe.step and column.kind == "list":
-        raise TrainyardError(
-            f"recipe {path!r}: the rows of label {recipe.label!r} differ in length, and loss= gets no mask of their "
-            f"padding. Write a step= that uses batch[{mask_name(recipe.label)!r}]."
-        )
-    for name in splits:
-        labels = _list_labels(recipe, manifest.split(name))
-        if not labels:
-            continue
-        if recipe.classes is not None and not all(0 <= label < recipe.classes for label in labels):
-            raise _classes_error(path, recipe, name, labels)
-        is_changed = recipe.transform is not None and name == "train"
-        if not recipe.step and name in ("train", "validation") and not is_changed:
-            _check_labels_of_loss(path, recipe, column, name, labels)
-
-
-def _check_labels_of_loss(path: str, recipe: Recipe, column: Column, split: str, labels: Collection[float]) -> None:
-    """Check that the loss of a recipe takes the labels of a split."""
-    loss, name = recipe.loss, get_name(recipe.loss)
-    are_floats = column.type in _FLOATS
-    if is_any(loss, OF_CLASSES) and are_floats and (column.kind == "scalar" or is_any(loss, NEGATIVE_LOG_LIKELIHOOD)):
-        raise TrainyardError(
-            f"recipe {path!r}: {name} takes numbers of classes, and the label {column.name!r} has type {column.type}. "
-            f"Write cast({column.name} as int) in prepare.py, or use a loss of numbers, such as MSELoss."
-        )
-    if not is_any(loss, OF_CLASSES) or are_floats:
-        problem = explain_invalid_labels(loss, labels)
-    else:
-        problem = f"{name} takes numbers of classes from 0 on" if min(labels) < 0 else None
-    if problem:
-        raise TrainyardError(
-            f"recipe {path!r}: {problem}, but column {column.name!r} of split {split!r} has {min(labels):g} to "
-            f"{max(labels):g}. Change the labels in prepare.py, or use another loss."
-        )
-
-
-def find_max_class(recipe: Recipe, manifests: Sequence[DatasetManifest]) -> float:
-    """Return the largest number of a class that the loss of a recipe gets; -1 if its labels are none, or may change."""
-    if recipe.label is None or recipe.step or recipe.transform or not is_any(recipe.loss, OF_CLASSES):
-        return -1
-    if manifests[0].column(recipe.label).type in _FLOATS:
-        return -1
-    splits = [each.split("train") for each in manifests]
-    splits += [split for name, split in manifests[0].splits.items() if name == "validation"]
-    return max((label for split in splits for label in _list_labels(recipe, split)), default=-1)
-
-
-def _list_labels(recipe: Recipe, split: Split) -> set[float]:
-    """Return the labels of a split that the loss does not ignore: their extremes, if there are many."""
-    assert recipe.label is not None
-    statistics = split.statistics[recipe.label]
-    if not statistics.min:
-        return set()
-    extremes = {min(statistics.min), max(statistics.max)}
-    try:
-        labels = {float(text) for text in statistics.values or ()}
-    except ValueError:  # true and false
-        labels = extremes
-    return (labels or extremes) - {get_ignored_label(recipe.loss)}
-
-
-def _classes_error(path: str, recipe: Recipe, split: str, labels: Collection[float]) -> TrainyardError:
-    assert recipe.classes is not None
-    more_classes = f", or write classes={int(max(labels)) + 1}" if min(labels) >= 0 else ""
-    return TrainyardError(
-        f"recipe {path!r} has classes={recipe.classes}, so labels must be 0 to {recipe.classes - 1}; "
-        f"column {recipe.label!r} of split {split!r} has {min(labels):g} to {max(labels):g}. "
-        f"Renumber the labels in prepare.py{more_classes}."
-    )

@@ -13,6 +13,7 @@ from trainyard import __version__
 from trainyard.files import uris
 from trainyard.files.retries import replace_file
 from trainyard.schemas import fitted_state
+from trainyard.schemas.heads import ONLY
 from trainyard.schemas.manifest import Column, DatasetManifest
 from trainyard.schemas.model_artifact import MixedIn, ModelArtifact, Normalization
 from trainyard.trainer.data.mixture import Portion
@@ -26,7 +27,7 @@ def build(
     recipe: str,
     recipe_params: Mapping[str, Any],
     inputs: tuple[Column, ...],
-    label: Column | None,
+    labels: Mapping[str, Column],
     normalization: Mapping[str, Normalization],
     start_from: str | None,
     dataset: str,
@@ -46,7 +47,7 @@ def build(
         recipe: The import path of the recipe.
         recipe_params: Its parameters.
         inputs: The feature columns, in the order of the model's arguments.
-        label: The label column.
+        labels: The label column of each head; that of a recipe without heads has an empty name.
         normalization: The normalization of each feature column that has one.
         start_from: The model whose weights the training began with.
         dataset: The dataset trained on.
@@ -63,7 +64,8 @@ def build(
         recipe=recipe,
         recipe_params=dict(recipe_params),
         inputs=inputs,
-        label=label,
+        label=labels.get(ONLY),
+        heads={name: column for name, column in labels.items() if name != ONLY},
         normalization=dict(normalization),
         weights=weights.files,
         weights_sha256=weights.sha256,

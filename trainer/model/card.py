@@ -21,8 +21,11 @@ def _render_lines(artifact: ModelArtifact) -> Iterator[str]:
     metrics = [(name, f"{value:.6g}") for name, value in artifact.metrics.items()]
     yield from _render_table("metric (best epoch)", metrics)
     columns = [(c.name, f"{c.type} {list(c.shape)}, {_describe_values(artifact, c)}") for c in artifact.inputs]
-    label = [(artifact.label.name, f"{_describe_label(artifact, artifact.label)}, the label")] if artifact.label else []
-    yield from _render_table("column", columns + label)
+    labels = [
+        (label.name, f"{_describe_label(artifact, label)}, the label{f' of the head {head}' if head else ''}")
+        for head, label in artifact.labels.items()
+    ]
+    yield from _render_table("column", columns + labels)
     yield from _render_table("parameter", [(name, repr(value)) for name, value in artifact.recipe_params.items()])
     hours = artifact.workers * artifact.seconds / 3600
     mix = [
@@ -52,7 +55,7 @@ def _describe_values(artifact: ModelArtifact, column: Column) -> str:
 def _describe_label(artifact: ModelArtifact, label: Column) -> str:
     """Return the type of the label, or its classes if they have names."""
     fitted = artifact.fitted
-    return f"{fitted.sizes[label.name]:,} classes" if fitted and fitted.label == label.name else label.type
+    return f"{fitted.sizes[label.name]:,} classes" if fitted and label.name in fitted.labels else label.type
 
 
 def _describe_scaling(artifact: ModelArtifact, column: Column) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainyard.errors import TrainyardError
+from trainyard.trainer.model.heads import Head
 from trainyard.trainer.model.loss_kinds import (
     BINARY,
     OF_CLASSES,
@@ -24,7 +25,7 @@ from trainyard.trainer.model.loss_kinds import (
     is_any,
 )
 from trainyard.trainer.model.network import explain_shapes, explain_types
-from trainyard.trainer.model.recipe import Batch, Recipe
+from trainyard.trainer.model.recipe import Batch
 
 _REMEDY = "Lower the learning rate in the recipe, set clip_norm=, or normalize the features."
 _FUNCTIONS_OF_CLASSES: Losses = (functional.cross_entropy, functional.nll_loss)
@@ -93,41 +94,40 @@ def move_loss(loss: Any, device: torch.device) -> None:
         loss.keywords.update({name: tensor.to(device) for name, tensor in tensors.items()})
 
 
-def compute_loss(recipe: Recipe, output: Any, columns: Batch) -> Tensor:
-    """Return the loss of a recipe without a step of its own.
+def compute_loss(head: Head, output: Any, label: Tensor) -> Tensor:
+    """Return the loss of a head.
 
     Labels become what torch's losses want: numbers of classes int64, and others the type of the output.
+
+    Args:
+        head: The head, which has a loss.
+        output: Its output for some rows.
+        label: Their labels.
 
     Raises:
         TrainyardError: The loss would compare the output of a row with the labels of all rows.
     """
-    assert recipe.loss is not None and recipe.label is not None  # checked before the training
-    label = columns[recipe.label]
-    if is_any(recipe.loss, ELEMENTWISE) and isinstance(output, Tensor):
+    assert head.loss is not None and head.label is not None  # checked before the training
+    if is_any(head.loss, ELEMENTWISE) and isinstance(output, Tensor):
         if output.shape != label.shape:
-            raise _shape_error(recipe.label, output, label)
+            raise _shape_error(head.label, output, label)
         dtype = torch.promote_types(output.dtype, label.dtype if label.is_floating_point() else torch.float32)
-        return recipe.loss(output.to(dtype), label.to(dtype))
-    are_classes = label.dtype == torch.bool and is_any(recipe.loss, OF_CLASSES)
+        return head.loss(output.to(dtype), label.to(dtype))
+    are_classes = label.dtype == torch.bool and is_any(head.loss, OF_CLASSES)
     if label.dtype in _SHORT_INTEGERS or are_classes:
         label = label.long()
-    mean = recipe.loss(output, label)
-    if is_any(recipe.loss, _FUNCTIONS_OF_CLASSES):
-        return _count_as_zero(mean, label, get_ignored_label(recipe.loss))
+    mean = head.loss(output, label)
+    if is_any(head.loss, _FUNCTIONS_OF_CLASSES):
+        return _count_as_zero(mean, label, get_ignored_label(head.loss))
     return mean
 
 
-def averages_over_weights(recipe: Recipe) -> bool:
-    """Return whether the loss of a recipe is one of classes, a mean over labels by their weight: 0 for ignored ones."""
-    return recipe.step is None and is_any(recipe.loss, OF_CLASSES)
-
-
-def sum_weights(recipe: Recipe, columns: Batch) -> Tensor | None:
-    """Return the sum of weights by which a loss that `averages_over_weights` divides; None if it divides by rows."""
-    label = columns[recipe.label or ""]
+def sum_weights(head: Head, columns: Batch) -> Tensor | None:
+    """Return the sum of weights by which a loss of classes divides, 0 for ignored ones; None if it divides by rows."""
+    label = columns[head.label or ""]
     if label.is_floating_point():  # probabilities of classes
         return None
-    ignored, weights = get_ignored_label(recipe.loss), get_option(recipe.loss, "weight")
+    ignored, weights = get_ignored_label(head.loss), get_option(head.loss, "weight")
     counted = torch.ones_like(label, dtype=torch.bool) if ignored is None else torch.ne(label, ignored)
     of_labels: Tensor = counted if weights is None else weights[label.long().where(counted, 0)] * counted
     return of_labels.sum(dtype=torch.float64)
@@ -146,13 +146,13 @@ def _count_as_zero(mean: Tensor, label: Tensor, ignored: Any) -> Tensor:
     return torch.where(label.eq(ignored).all(), torch.zeros_like(mean), mean)
 
 
-def find_shape_warnings(recipe: Recipe, output: Any, columns: Batch) -> list[str]:
+def find_shape_warnings(head: Head, output: Any, columns: Batch) -> list[str]:
     """Return what the shapes of an output and its label do in a loss that broadcasts them, a sentence each."""
-    label = columns[recipe.label or ""]
+    label = columns[head.label or ""]
     if not label.is_floating_point() or not _is_column(output, label):
         return []
     return [
-        f"the output of the model has shape [rows, 1], and the label {recipe.label!r} [rows]: unless the recipe's loss "
+        f"the output of the model has shape [rows, 1], and the label {head.label!r} [rows]: unless the recipe's loss "
         "removes the second dimension, it compares each row with all others. End the model with nn.Flatten(0), or with "
         "squeeze(1)."
     ]

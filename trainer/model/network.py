@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +51,7 @@ class Network(nn.Module):
         inputs: The feature columns, in the order of the model's arguments.
         normalization: The normalization of each column that has one.
         keywords: The columns and masks by the model's keyword arguments; None if it takes them in their order.
+        heads: The names of the model's heads, if the recipe names some.
     """
 
     def __init__(
@@ -58,10 +60,11 @@ class Network(nn.Module):
         inputs: tuple[Column, ...],
         normalization: Mapping[str, Normalization],
         keywords: Mapping[str, str] | None = None,
+        heads: Iterable[str] = (),
     ) -> None:
         super().__init__()
         self.model = model
-        self._inputs, self._keywords = inputs, keywords
+        self._inputs, self._keywords, self._heads = inputs, keywords, tuple(heads)
         self._is_scaled = tuple(column.name in normalization for column in inputs)
         for number, column in enumerate(inputs):
             if self._is_scaled[number]:
@@ -79,8 +82,8 @@ class Network(nn.Module):
                 module.eval()
         return self
 
-    def forward(self, batch: Batch, step: int | None = None) -> Tensor:
-        """Return the output of the model.
+    def forward(self, batch: Batch, step: int | None = None) -> Any:
+        """Return the output of the model; with heads, a dict of their outputs.
 
         Args:
             batch: The columns, by name.
@@ -94,8 +97,10 @@ class Network(nn.Module):
             output = self.model(*chain.from_iterable(argument.values() for argument in arguments), **further)
         else:
             output = self.model(**{name: features[column] for name, column in self._keywords.items()}, **further)
+        if self._heads and step is None:
+            return _split_output(output, self._heads)
         is_named = isinstance(output, Mapping) and hasattr(output, "logits")  # a ModelOutput of transformers
-        return output.logits if is_named else output  # type: ignore[no-any-return]
+        return output.logits if is_named else output
 
     def describe_inputs(self) -> str:
         """Return the arguments of the model with their shapes, for errors."""
@@ -122,6 +127,26 @@ class Network(nn.Module):
         if self._is_scaled[number]:  # before doubles, such as timestamps, lose digits
             values = (values - getattr(self, f"mean_{number}")) * getattr(self, f"scale_{number}")
         return values.float() if values.dtype == torch.float64 else values
+
+
+def _split_output(output: Any, heads: tuple[str, ...]) -> dict[str, Any]:
+    """Return the outputs of heads, in their order, from a dict, an object with attributes, or a tuple in this order."""
+    if isinstance(output, tuple | list) and not hasattr(output, "_fields"):
+        if len(output) != len(heads):
+            raise TrainyardError(
+                f"the model returns {len(output)} outputs, and the recipe has the heads {', '.join(heads)}. Return as "
+                "many, in this order, or a dict by their names."
+            )
+        return dict(zip(heads, output, strict=True))
+    parts = output if isinstance(output, Mapping) else {h: getattr(output, h) for h in heads if hasattr(output, h)}
+    for head in heads:
+        if head not in parts:
+            kind = f"a dict of {', '.join(map(str, parts))}" if parts is output else f"a {type(output).__name__}"
+            raise TrainyardError(
+                f"the model returns no output of the head {head!r}, but {kind}. Return a dict by the names of heads, "
+                "an object with such attributes, or a tuple in their order."
+            )
+    return {head: parts[head] for head in heads}
 
 
 def explain_types(network: nn.Module, error: Exception) -> None:

@@ -16,10 +16,11 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.fitted_state import FittedReference
+from trainyard.schemas.heads import ONLY, name_column, name_metric
 from trainyard.schemas.validation.params import convert_texts
 from trainyard.trainer.data.reading.decoding import Augment, Decode
 from trainyard.trainer.data.reading.jagged import Sequences, mask_name
-from trainyard.trainer.model import loss_kinds, named_metrics
+from trainyard.trainer.model.heads import Head, name_prediction
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -34,16 +35,6 @@ OWN_METRICS = ("epoch", "loss", "validation_loss", "rows_per_second", "bytes_per
 """The names of the figures that every epoch has."""
 
 Per = Literal["element", "channel", "all"]
-
-
-def _name_prediction(output: Any) -> dict[str, Tensor]:
-    if not isinstance(output, Tensor):
-        part = next(iter(output), None) if isinstance(output, Mapping) else 0
-        raise TrainyardError(
-            f"the model returns a {type(output).__name__}, and not a tensor. Set predict= in the recipe, which "
-            f"returns a dict of tensors of shape (rows, ...) by column, such as {{'prediction': output[{part!r}]}}."
-        )
-    return {"prediction": output}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +70,11 @@ class Recipe:
         metrics: Metrics of torchmetrics on (output, label) of the validation split, by name; or some of the names
             `accuracy`, `precision`, `recall`, `f1`, `mae`, `mse`, `rmse` and `r2`.
         classes: The number of classes, if the label is a class: labels out of range are refused before training.
+        heads: In place of `label`, `loss`, `metrics`, `classes` and `predict`, those of each of several outputs by its
+            name, such as `{"kind": Head(classes=3), "size": Head(loss=nn.MSELoss())}`. The model returns a dict of
+            outputs by these names, an object with such attributes, or a tuple of them in this order, and so does the
+            output that `step` gets. The sum of the losses, each by its weight, is minimized. A row without a label
+            of a head, null in the dataset, counts in neither its loss nor its metrics.
         sequences: Whether variable-length columns become "padded" or "nested" tensors.
         decode: The decoder of each binary column, such as `trainyard.trainer.decode_rgb`, wherever the model is
             used.
@@ -110,12 +106,13 @@ class Recipe:
     transform: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
     metrics: Mapping[str, Metric] | Sequence[str] = ()
     classes: int | None = None
+    heads: Mapping[str, Head] = field(default_factory=dict)
     sequences: Sequences = "padded"
     decode: Mapping[str, Decode] = field(default_factory=dict)
     augment: Mapping[str, Augment] = field(default_factory=dict)
     step: Callable[[nn.Module, Batch], Tensor] | None = None
     extra_columns: Sequence[str] = ()
-    predict: Callable[[Tensor], Mapping[str, Tensor]] = _name_prediction
+    predict: Callable[[Tensor], Mapping[str, Tensor]] = name_prediction
     start_from: str | None = None
     reinitialize: Sequence[str] = ()
     freeze: Sequence[str] = ()
@@ -130,18 +127,18 @@ class Recipe:
                 f"Recipe: learning_rate={self.learning_rate} goes with an optimizer= that takes lr=, such as "
                 "optim.SGD; set the rate in the function instead, or give it a parameter lr."
             )
-        if isinstance(self.metrics, str):
-            raise TrainyardError(f"Recipe: metrics={self.metrics!r} is a text; write [{self.metrics!r}].")
-        if not isinstance(self.metrics, Mapping):
-            named_metrics.check_names([*self.metrics], self.classes, loss_kinds.is_any(self.loss, loss_kinds.BINARY))
+        self._check_heads()
         if self.schedule_by not in ("update", "epoch"):
             raise TrainyardError(f"Recipe: schedule_by={self.schedule_by!r} is not valid; write 'update' or 'epoch'.")
         if self.sequences not in get_args(Sequences):
             raise TrainyardError(f"Recipe: sequences={self.sequences!r} is not valid; write 'padded' or 'nested'.")
         if self.keywords and self.sequences == "nested" and len(self.inputs) < len({*self.keywords.values()}):
             raise TrainyardError("Recipe: features= names a mask, which sequences='nested' has not; write 'padded'.")
-        if own := [name for name in self.metrics if name in OWN_METRICS]:
-            raise TrainyardError(f"Recipe: metrics= has {own[0]!r}, which each epoch has already; choose another name.")
+        for head in self.parts.values():
+            if own := [name for name in head.metrics if name in OWN_METRICS]:
+                raise TrainyardError(
+                    f"Recipe: metrics= has {own[0]!r}, which each epoch has already; choose another name."
+                )
         if isinstance(self.extra_columns, str):
             raise TrainyardError(
                 f"Recipe: extra_columns={self.extra_columns!r} is a text; write [{self.extra_columns!r}]."
@@ -150,11 +147,48 @@ class Recipe:
             raise TrainyardError("Recipe: metrics= compare the output with a label; set label=.")
 
     @cached_property
+    def parts(self) -> Mapping[str, Head]:
+        """The heads by name; a recipe without `heads` has one, whose name is empty."""
+        only = Head(label=self.label, loss=self.loss, metrics=self.metrics, classes=self.classes, predict=self.predict)
+        return self.heads or {ONLY: only}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The label column of each head that has one."""
+        return {name: head.label for name, head in self.parts.items() if head.label is not None}
+
+    @cached_property
     def metrics_by_name(self) -> Mapping[str, Metric]:
-        """The metrics, by name; those that the recipe names are created once."""
-        if isinstance(self.metrics, Mapping):
-            return self.metrics
-        return named_metrics.build_metrics(self.metrics, self.classes, loss_kinds.get_ignored_label(self.loss))
+        """The metrics of all heads; those of the head `kind` are named `kind/accuracy`."""
+        return {
+            name_metric(head, name): metric
+            for head, part in self.parts.items() for name, metric in part.metrics_by_name.items()
+        }  # fmt: skip
+
+    def split_output(self, output: Any) -> dict[str, Any]:
+        """Return the output of each head from that of the network; that of a recipe without `heads` is its only one."""
+        return output if self.heads else {ONLY: output}
+
+    def predict_columns(self, output: Any) -> Mapping[str, Tensor]:
+        """Return the columns of a prediction from the output of the network."""
+        if not self.heads:
+            return self.predict(output)
+        columns: dict[str, Tensor] = {}
+        for head, part in self.heads.items():
+            predicted = part.predict(output[head])
+            if not isinstance(predicted, Mapping):
+                raise TrainyardError(
+                    f"predict of the head {head!r} returns a {type(predicted).__name__}; return a dict of tensors of "
+                    "shape (rows, ...) by column, such as {'class': output.argmax(1)}."
+                )
+            named = {name_column(head, name): tensor for name, tensor in predicted.items()}
+            if twice := [name for name in named if name in columns]:
+                raise TrainyardError(
+                    f"two heads of the recipe have the column {twice[0]!r} of a prediction; rename a head, or the "
+                    "column in predict= of one."
+                )
+            columns |= named
+        return columns
 
     def build_optimizer(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
         """Return the optimizer of some parameters, with the recipe's learning rate if it has one."""
@@ -182,8 +216,29 @@ class Recipe:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that a training batch must have. The label of an autoencoder is one of its inputs."""
-        label = () if self.label is None else (self.label,)
-        return tuple(dict.fromkeys((*self.inputs, *label, *self.extra_columns)))
+        return tuple(dict.fromkeys((*self.inputs, *self.labels.values(), *self.extra_columns)))
+
+    def _check_heads(self) -> None:
+        """Set the labels of heads that are named as theirs, and check that nothing is said twice."""
+        both = [n for n in ("label", "classes", "loss", "metrics") if getattr(self, n) not in (None, (), {}, [])]
+        if self.predict is not name_prediction:
+            both.append("predict")
+        if self.heads and both:
+            raise TrainyardError(f"Recipe: {both[0]}= and heads= contradict each other; write {both[0]}= in the heads.")
+        for name, head in self.heads.items():
+            if not isinstance(head, Head):
+                raise TrainyardError(
+                    f"Recipe: heads={{{name!r}: ...}} is a {type(head).__name__}; write a trainyard.trainer.Head."
+                )
+            if not isinstance(name, str) or not name.isidentifier():
+                raise TrainyardError(
+                    f"Recipe: heads= has the name {name!r}, which is part of the names of columns; write letters, "
+                    "digits and _."
+                )
+        if len({name.lower() for name in self.heads}) < len(self.heads):
+            raise TrainyardError(f"Recipe: heads= has names that differ by case only: {', '.join(self.heads)}.")
+        labeled = {name: replace(head, label=head.label or name) for name, head in self.heads.items()}
+        object.__setattr__(self, "heads", labeled)
 
 
 def _takes(function: Callable[..., Any], name: str) -> bool:

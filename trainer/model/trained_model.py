@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_map_only
 from trainyard.errors import TrainyardError
 from trainyard.schemas import model_artifact as artifacts
 from trainyard.schemas.fitted_state import FittedState, Vocabulary
+from trainyard.schemas.heads import name_column
 from trainyard.schemas.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.trainer.data.reading import decoding, jagged
@@ -89,8 +90,8 @@ class TrainedModel:
         }
 
     @torch.no_grad()
-    def output(self, columns: Mapping[str, Values]) -> Tensor:
-        """Return the output of the model for some rows.
+    def output(self, columns: Mapping[str, Values]) -> Any:
+        """Return the output of the model for some rows: of a recipe with heads, a dict of their outputs.
 
         Args:
             columns: The feature columns: arrays (rows, ...); for a variable-length column a Jagged or a list of
@@ -106,7 +107,7 @@ class TrainedModel:
         columns = {**columns, **self.encode(texts)} if texts else columns
         batch = build_batch(self.recipe, self.artifact.inputs, columns)
         output = self._network({name: tensor.to(self.device) for name, tensor in batch.items()})
-        return tree_map_only(Tensor, Tensor.detach, output)  # type: ignore[no-any-return]
+        return tree_map_only(Tensor, Tensor.detach, output)
 
     @torch.no_grad()
     def features(self, layer: str, columns: Mapping[str, Values]) -> Tensor:
@@ -155,32 +156,30 @@ class TrainedModel:
             return bool(values.dtype.kind == "U")
         return any(isinstance(value, str) or value is None for value in values)
 
-    @property
-    def _classes(self) -> Vocabulary | None:
-        """The classes, if they have names."""
-        reference, label = self.artifact.fitted, self.artifact.label
-        if reference is None or label is None or label.name != reference.label:
-            return None
-        return self.fitted.vocabularies[label.name]
-
     def name_classes(self, predicted: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Return columns of a prediction with the names of classes in place of their numbers.
 
-        Columns of integers are numbers of classes if they are named as the label or `class`, and the label has names.
+        Columns of integers are numbers of classes if the recipe, or a head, names them as its label or `class`, and the
+        label has names.
 
         Raises:
             TrainyardError: A number is that of no class.
         """
-        classes = self._classes
-        if classes is None or self.artifact.label is None:
-            return dict(predicted)
-        of_classes = [name for name in (self.artifact.label.name, CLASS) if name in predicted]
-        named = {name: _name(name, predicted[name], classes) for name in of_classes}
-        return {**predicted, **named}
+        named = dict(predicted)
+        for head, label in self.artifact.labels.items():
+            if self.artifact.fitted is None or label.name not in self.artifact.fitted.labels:
+                continue
+            classes = self.fitted.vocabularies[label.name]
+            for column in dict.fromkeys(name_column(head, name) for name in (label.name, CLASS)):
+                if column in predicted:
+                    named[column] = _name(column, predicted[column], classes)
+        return named
 
     @torch.no_grad()
     def predict(self, columns: Mapping[str, Values], names: bool = True) -> dict[str, NDArray[Any]]:
         """Return the columns of the recipe's prediction for some rows, as arrays (rows, ...).
+
+        Those of the head `kind` of a recipe with heads are named `kind_class` and the like.
 
         Args:
             columns: The feature columns, as for `output`.
@@ -190,7 +189,7 @@ class TrainedModel:
             TrainyardError: See `output`; or the recipe's `predict` does not return tensors by column, or one of them is
                 complex or uint64.
         """
-        predicted = self.recipe.predict(self.output(columns))
+        predicted = self.recipe.predict_columns(self.output(columns))
         check_prediction(predicted, self.artifact.recipe)
         numbers = {name: to_array(name, tensor) for name, tensor in predicted.items()}
         return self.name_classes(numbers) if names else numbers
@@ -221,7 +220,7 @@ def restore_model(
             f"recipe {artifact.recipe!r} builds a different network than the one in {model}: {error}. "
             "Use the recipe as it was when the model was trained."
         ) from error
-    network = Network(recipe.model, artifact.inputs, artifact.normalization, recipe.keywords)
+    network = Network(recipe.model, artifact.inputs, artifact.normalization, recipe.keywords, recipe.heads)
     return TrainedModel(artifact, recipe, network, device, model)
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from trainyard.schemas.heads import name_metric, split_metric
 from trainyard.schemas.specs.train import TrainOptions
 
 
@@ -64,5 +65,7 @@ def count_epochs_since_best(history: History, options: TrainOptions) -> int:
 
 def get_monitor(history: History, options: TrainOptions) -> str:
     """Return the name of the metric that the best epoch is chosen by: of losses that of validation, if there is one."""
-    has_validation = any("validation_loss" in epoch for epoch in history.epochs)
-    return "validation_loss" if options.monitor == "loss" and has_validation else options.monitor
+    head, name = split_metric(options.monitor)
+    of_validation = name_metric(head, "validation_loss")
+    has_validation = any(of_validation in epoch for epoch in history.epochs)
+    return of_validation if name == "loss" and has_validation else options.monitor

@@ -25,7 +25,7 @@ class Model:
         recipe: The recipe.
         network: The recipe's model behind the normalization.
         inputs: The feature columns.
-        label: The label column.
+        labels: The label column of each head; that of a recipe without heads has an empty name.
         normalization: The normalization of each feature column that has one.
         loader: Reads rows of the training split, for checks.
         warnings: What of the recipe may not do what its author expects, a sentence each.
@@ -36,7 +36,7 @@ class Model:
     recipe: Recipe
     network: Network
     inputs: tuple[Column, ...]
-    label: Column | None
+    labels: Mapping[str, Column]
     normalization: Mapping[str, Normalization]
     loader: Loader
     warnings: Sequence[str]

@@ -82,6 +82,7 @@ class ModelCheck:
         inputs: The feature columns.
         rows: Some rows of them.
         is_sharded: Whether the network is, so that all workers must apply it together.
+        check_output: Raises TrainyardError if the output of the untrained model does not suit its labels.
     """
 
     def __init__(
@@ -92,7 +93,9 @@ class ModelCheck:
         inputs: Sequence[Column],
         rows: Mapping[str, Values],
         is_sharded: bool,
+        check_output: Callable[[Any], None] | None = None,
     ) -> None:
+        self._check_output = check_output
         self._path, self._recipe, self._network = path, recipe, network
         self._rows, self._batch, self._is_sharded = rows, build_batch(recipe, inputs, rows), is_sharded
 
@@ -121,6 +124,8 @@ class ModelCheck:
                 "that was just built does not have it, and could not load it (found before the first epoch). Create it "
                 "in __init__ with its shape (register_buffer), and assign to it in place."
             )
+        if self._check_output and not output.problem:
+            self._check_output(output.values)
         folder = uris.join(model, uuid.uuid4().hex[:16])
         try:
             return self._compare(folder, write(folder, self._network), network, output, "found before the first epoch")
@@ -136,7 +141,7 @@ class ModelCheck:
         if output.problem or output.is_random:
             return None
         with torch.no_grad():
-            predicted = self._recipe.predict(output.values)
+            predicted = self._recipe.predict_columns(output.values)
         columns = {name: column.cpu().numpy() for name, column in self._batch.items()}
         return Prediction(columns, {name: to_array(name, tensor) for name, tensor in predicted.items()})
 
@@ -166,6 +171,8 @@ class ModelCheck:
             with torch.no_grad():
                 values, again = (_apply_seeded(partial(network, batch)) for _ in range(2))
                 other = values if other_seed == FORWARD_SEED else _apply_seeded(partial(network, batch), other_seed)
+        except TrainyardError:
+            raise
         except Exception as error:
             return Output(None, f"its forward raises {summarize(error)} in evaluation mode")
         problem = "it computes something else each time" if measure_difference(values, again) > TOLERANCE else ""

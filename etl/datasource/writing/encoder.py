@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource import tensors
 from trainyard.etl.datasource.columns import Field
+from trainyard.schemas.manifest import MISSING_CLASS
 
 _MAX_KEYS = 3
 
@@ -64,6 +66,8 @@ class Encoder:
             array = rows.batch.column(field.name)
             if array.null_count and not field.nullable:
                 raise _null_error(field, rows, int(np.argmax(_find_nulls(array))))
+            if field.has_nulls and pa.types.is_integer(field.element):
+                _check_stands_for_null(field, rows, array)
             return array if array.type == field.element else array.cast(field.element)
         lists = _get_lists(field, rows)
         assert field.shape is not None
@@ -80,11 +84,22 @@ class Encoder:
         return tensors.to_storage(lists, size)
 
 
+def _check_stands_for_null(field: Field, rows: SparkBatch, array: pa.Array) -> None:
+    """Check that no integer is what a batch has in place of a null. Raises TrainyardError if one is."""
+    index = pc.index(array, pa.scalar(MISSING_CLASS, array.type)).as_py()
+    if index >= 0:
+        raise TrainyardError(
+            f"column {field.name!r} is {MISSING_CLASS} in {rows.describe_row(index)}, which stands for null in a "
+            "column of integers that is nullable. Write null in prepare, or cast the column to double."
+        )
+
+
 def not_finite_error(field: Field, rows: SparkBatch) -> TrainyardError:
     """Return the error for the first row of a column that has a NaN or an infinity."""
     array = rows.batch.column(field.name)
     if field.kind == "scalar":
-        index = int(np.argmin(np.isfinite(tensors.to_numpy(array).astype(np.float64))))
+        numbers = tensors.to_numpy(array.fill_null(0) if array.null_count else array)
+        index = int(np.argmin(np.isfinite(numbers.astype(np.float64))))
         value = array[index].as_py()
     else:
         flat = tensors.to_numpy(tensors.flatten(array)).astype(np.float64)
@@ -158,8 +173,8 @@ def _null_error(field: Field, rows: SparkBatch, index: int) -> TrainyardError:
     fill = f"df.fillna({{{field.name!r}: 0}})" if field.kind == "scalar" else "coalesce() or transform()"
     return TrainyardError(
         f"column {field.name!r} {problem} in {rows.describe_row(index)}; only string, binary, date and timestamp "
-        f"columns may have nulls. In prepare, fill it with {fill}, or drop the row with "
-        f"df.dropna(subset=[{field.name!r}])."
+        f"columns may have nulls, and labels that `nullable` names. In prepare, fill it with {fill}, or drop the row "
+        f"with df.dropna(subset=[{field.name!r}])."
     )
 
 

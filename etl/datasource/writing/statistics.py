@@ -121,7 +121,7 @@ class ColumnStatistics:
         self.rows += len(array)
         self.nulls += array.null_count
         self._count_values(column, array)
-        if not is_number(column.element):
+        if not is_number(column.element) or array.null_count == len(array):
             return None
         added = compute_moments(_arrange_entries(column, array))
         self.moments = added if self.moments is None else self.moments.merge(added)
@@ -201,7 +201,7 @@ def _numeric_order(item: tuple[str, int]) -> tuple[float, str]:
 def _arrange_entries(column: Field, array: pa.Array) -> npt.NDArray[Any]:
     """Return the numbers of a column in the shape (rows, entries, pooled) that `compute_moments` takes."""
     if column.kind == "scalar":
-        return tensors.to_numpy(array).reshape(-1, 1, 1)
+        return tensors.to_numpy(array.drop_null() if array.null_count else array).reshape(-1, 1, 1)
     flat = tensors.to_numpy(tensors.flatten(array))
     assert column.shape is not None
     elements = math.prod(column.shape)

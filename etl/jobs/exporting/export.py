@@ -75,7 +75,7 @@ def run(
         frame = prepare(spark, frames, spec.prepare_params | own)
         prepared = transform(frame) if transform else frame
         check_columns(prepared, spec)
-        vocabulary.check_columns(prepared.schema, spec.categories, spec.label)
+        vocabulary.check_columns(prepared.schema, spec.categories, spec.labels)
     shards = spec.shards or _choose_shards(spark, frame)
     split, counts = spec.split_column or splits.SPLIT, Observation()
     fractions = {} if spec.split_column or spec.split_at else spec.fractions
@@ -85,13 +85,15 @@ def run(
         if state is None and spec.fit_options:
             with events.span(Phase.FIT):
                 training_rows = fitting.select_training_rows(assigned, split, spec)
-                state = fitting.fit_values(training_rows, spec.categories, spec.label, spec.fit_options, own.get(STATE))
+                state = fitting.fit_values(
+                    training_rows, spec.categories, spec.labels, spec.fit_options, own.get(STATE)
+                )
         shuffled = splits.shuffle(assigned, shards, spec.seed, split, counts, split_by)
         written = transform(shuffled) if transform else shuffled
         unseen = Observation()
         if state:
             fitted_state.save(spec.dataset, state)
-            written = encoding.encode(written, state.vocabularies, unseen, keeps_order=True)
+            written = encoding.encode(written, state.vocabularies, unseen, keeps_order=True, nullable=spec.nullable)
         with events.span(Phase.WRITE_DATASET, shards=shards), sizes.limit_batch_rows(spec.rows_per_batch, spark):
             versions = {name: snapshot.version for name, snapshot in found.items() if snapshot}
             provenance = _build_provenance(spark, spec, versions, prepare.module, model)
@@ -172,7 +174,7 @@ def check_columns(frame: DataFrame, spec: ExportSpec) -> None:
         splits.check_time_column(frame, spec.split_by)
     options = WriteOptions(
         path=spec.dataset, split_column=spec.split_column, shapes=tuple(spec.shapes.items()),
-        variable_length=spec.variable_length,
+        variable_length=spec.variable_length, nullable=tuple(n for n in spec.nullable if n not in spec.labels),
     )  # fmt: skip
     columns.build_fields(frame.schema, options, variable_length_option="variable_length")
 
@@ -192,6 +194,7 @@ def _write(frame: DataFrame, spec: ExportSpec, split: str, provenance: Provenanc
         "splits": ",".join(declared),
         "shapes": json.dumps(spec.shapes),
         "variableLength": json.dumps(spec.variable_length),
+        "nullable": json.dumps(spec.nullable),
         "rowsPerBatch": str(spec.rows_per_batch),
         "provenance": provenance.model_dump_json(),
         "expect": json.dumps({name: expected.model_dump() for name, expected in spec.expect.items()}),

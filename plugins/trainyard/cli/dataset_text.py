@@ -70,7 +70,7 @@ def _size(dataset: DatasetManifest, column: str) -> str:
     if fitted is None or column not in fitted.sizes:
         return ""
     size = fitted.sizes[column]
-    return f"{size:,} classes" if column == fitted.label else f"{size - 1:,} categories"
+    return f"{size:,} classes" if column in fitted.labels else f"{size - 1:,} categories"
 
 
 def _figures(statistics: Statistics) -> list[str]:

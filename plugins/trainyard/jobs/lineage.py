@@ -256,7 +256,7 @@ def _describe_model(name: str, known: bool) -> Item:
     if not (known and model_artifact.exists(name)):
         return item
     _, artifact = model_artifact.find(name)
-    columns = (*artifact.inputs, *([artifact.label] if artifact.label else []))
+    columns = (*artifact.inputs, *artifact.labels.values())
     return replace(item, version=artifact.weights_sha256, fields=_describe_fields(columns))
 
 

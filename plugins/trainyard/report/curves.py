@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainyard.report.formats import format_number
+from trainyard.schemas.heads import split_metric
 
 LOSSES = ("loss", "validation_loss")
 SPEEDS = ("rows_per_second", "bytes_per_step")
@@ -106,11 +107,17 @@ def build_table(epochs: Sequence[Mapping[str, float]]) -> EpochTable:
 def group_metrics(epochs: Sequence[Mapping[str, float]]) -> list[tuple[str, list[str]]]:
     """Return (title, names) of the charts that show the metrics of some epochs."""
     names = list(dict.fromkeys(name for epoch in epochs for name in epoch if name != "epoch"))
-    losses = [name for name in LOSSES if name in names]
-    others = [name for name in names if name not in (*LOSSES, *SPEEDS)]
+    losses: dict[str, list[str]] = {}
+    for name in sorted((name for name in names if split_metric(name)[1] in LOSSES), key=_is_of_validation):
+        losses.setdefault(split_metric(name)[0], []).append(name)
+    others = [name for name in names if split_metric(name)[1] not in (*LOSSES, *SPEEDS)]
     speeds = [name for name in SPEEDS if name in names and len({epoch.get(name) for epoch in epochs}) > 1]
-    groups = [("Loss", losses)] if losses else []
+    groups = [(f"Loss of {head}" if head else "Loss", of_head) for head, of_head in losses.items()]
     return [*groups, *((humanize(name).capitalize(), [name]) for name in (*others, *speeds))]
+
+
+def _is_of_validation(name: str) -> bool:
+    return split_metric(name)[1] == "validation_loss"
 
 
 def humanize(name: str) -> str:
@@ -124,8 +131,9 @@ def finite(value: float | None) -> float | None:
 
 
 def _build_series(name: str, epochs: Sequence[Mapping[str, float]]) -> Series:
-    color = "train" if name == "loss" or name in SPEEDS else "validation"
-    label = {"loss": "training", "validation_loss": "validation"}.get(name, humanize(name))
+    metric = split_metric(name)[1]
+    color = "train" if metric == "loss" or name in SPEEDS else "validation"
+    label = {"loss": "training", "validation_loss": "validation"}.get(metric, humanize(name))
     return Series(label, color, tuple(finite(epoch.get(name)) for epoch in epochs))
 
 

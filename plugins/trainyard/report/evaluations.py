@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trainyard.report import palette
 from trainyard.report.formats import format_number
 from trainyard.schemas.evaluation import Evaluation, Interval, Scores, Slice
+from trainyard.schemas.heads import split_metric
 from trainyard.schemas.version_suffix import add_version
 
 
@@ -31,6 +32,15 @@ class Plot:
 
 
 @dataclass(frozen=True)
+class Matrix:
+    """A confusion matrix, and the names of its classes: their numbers, if they have none."""
+
+    title: str
+    classes: tuple[str, ...]
+    counts: list[list[int]]
+
+
+@dataclass(frozen=True)
 class EvaluationView:
     """An evaluation as tables of text: a line of metrics for the model and for each baseline."""
 
@@ -39,14 +49,9 @@ class EvaluationView:
     lines: tuple[tuple[str, tuple[str, ...]], ...]
     differences: tuple[tuple[str, tuple[str, ...]], ...]
     slices: tuple[tuple[Slice, tuple[str, ...]], ...]
-    matrices: tuple[list[list[int]], ...]
+    matrices: tuple[Matrix, ...]
     plots: tuple[Plot, ...]
     columns: tuple[str, ...]
-
-    def name_class(self, number: int) -> str:
-        """Return the name of a class, its number if it has none."""
-        classes = self.evaluation.classes
-        return classes[number] if number < len(classes) else str(number)
 
 
 def build_view(evaluation: Evaluation) -> EvaluationView:
@@ -74,7 +79,7 @@ def build_view(evaluation: Evaluation) -> EvaluationView:
             for other in evaluation.baselines
         ),
         slices=tuple((slice, _cells(numbers, slice.metrics, slice.intervals)) for slice in evaluation.model.slices),
-        matrices=_matrices(evaluation.model.metrics.get("confusion_matrix")),
+        matrices=tuple(_list_matrices(evaluation)),
         plots=group_curves(evaluation.curves),
         columns=tuple(evaluation.examples[0].row) if evaluation.examples else (),
     )
@@ -102,8 +107,15 @@ def _cells(names: Sequence[str], metrics: Mapping[str, Any], intervals: Mapping[
     return tuple(format_metric(metrics.get(name), intervals.get(name)) for name in names)
 
 
-def _matrices(value: Any) -> tuple[list[list[int]], ...]:
-    """Return one matrix for classes, or one for each of several labels."""
-    if not value:
-        return ()
-    return tuple(value) if isinstance(value[0][0], list) else (value,)
+def _list_matrices(evaluation: Evaluation) -> Iterator[Matrix]:
+    """Yield the confusion matrix of each head: one for classes, or one for each of several labels."""
+    for name, value in evaluation.model.metrics.items():
+        head, metric = split_metric(name)
+        if metric != "confusion_matrix" or not value:
+            continue
+        several = isinstance(value[0][0], list)
+        of_head = f" of {head}" if head else ""
+        names = evaluation.head_classes.get(head, ()) if head else evaluation.classes
+        for number, counts in enumerate(value if several else [value]):
+            title = f"Confusion matrix{of_head}" + (f" of label {number}" if several and len(value) > 1 else "")
+            yield Matrix(title, names or tuple(map(str, range(len(counts)))), counts)

@@ -19,7 +19,8 @@ from trainyard.schemas.types import ApplicationId, Digest, SplitName
 Interval = tuple[float, float]
 Metrics = dict[str, Any]
 """Metric -> value, None where it has none. The confusion matrix is a list of rows: entry [i][j] counts the rows of
-class i that were predicted as class j; with several labels it is a list of such matrices."""
+class i that were predicted as class j; with several labels it is a list of such matrices. Those of a head of the
+model are named `HEAD/NAME`."""
 
 
 class Slice(Part):
@@ -91,6 +92,8 @@ class Evaluation(Document):
     examples: tuple[Example, ...] = ()
     classes: tuple[str, ...] = ()
     """The names of the classes, in the order of confusion matrices and of metrics by class; empty if they have none."""
+    head_classes: dict[str, tuple[str, ...]] = {}
+    """The same by head, of a model with heads."""
     warnings: tuple[str, ...] = ()
     application: ApplicationId
 

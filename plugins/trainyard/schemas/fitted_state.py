@@ -106,9 +106,9 @@ class FittedState(Document):
     @property
     def reference(self) -> FittedReference:
         """What the manifest and the model have of it."""
-        label = next((name for name, values in self.vocabularies.items() if values.is_label), None)
         return FittedReference(
-            sha256=hashlib.sha256(self.to_json().encode()).hexdigest(), label=label,
+            sha256=hashlib.sha256(self.to_json().encode()).hexdigest(),
+            labels=tuple(name for name, values in self.vocabularies.items() if values.is_label),
             sizes={name: vocabulary.size for name, vocabulary in self.vocabularies.items()},
         )  # fmt: skip
 
@@ -119,9 +119,9 @@ class FittedReference(Part):
     sha256: Digest
     """The sha256 of the document."""
     sizes: dict[str, int] = {}
-    """The number of indices of each column of categories, and the number of classes of the label."""
-    label: str | None = None
-    """The label whose classes have names."""
+    """The number of indices of each column of categories, and the number of classes of each label."""
+    labels: tuple[str, ...] = ()
+    """The labels whose classes have names."""
 
     @property
     def path(self) -> str:

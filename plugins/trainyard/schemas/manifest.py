@@ -31,6 +31,8 @@ from trainyard.schemas.fitted_state import FittedReference
 from trainyard.schemas.types import ApplicationId, Digest, RelativePath, ShardDirectory, SplitName
 from trainyard.schemas.version_suffix import split_version
 
+MISSING_CLASS = -100
+"""What a batch has in place of a null of a column of integers: the class that losses ignore."""
 _VERSION = re.compile(r"(\d{8,})\.json")
 
 
@@ -45,6 +47,9 @@ class Column(Part):
     """The Arrow type of an element."""
     shape: tuple[int, ...] = ()
     """The shape of one row's tensor, or of one element of a list; () for a scalar."""
+    nullable: bool = False
+    """Whether a scalar of numbers may be null, as a label that a row does not have. A batch has NaN there, or, in a
+    column of integers, -100."""
 
 
 class Statistics(Part):
@@ -252,7 +257,7 @@ def fold_name(number: int) -> str:
 def content_hash(columns: tuple[Column, ...], splits: dict[str, Split], fitted: FittedReference | None = None) -> str:
     """Return the sha256 of columns and, for each split, of its shards in order; and of what was fitted."""
     content: list[Any] = [
-        [column.model_dump(mode="json") for column in columns],
+        [column.model_dump(mode="json", exclude=None if column.nullable else {"nullable"}) for column in columns],
         [[name, [[shard.rows, shard.sha256] for shard in split.shards]] for name, split in splits.items()],
     ]
     content += [fitted.sha256] if fitted else []

@@ -21,6 +21,7 @@ from trainyard.files import storage, uris
 from trainyard.schemas import fitted_state
 from trainyard.schemas.document import Document, Part
 from trainyard.schemas.fitted_state import FittedReference, FittedState
+from trainyard.schemas.heads import ONLY
 from trainyard.schemas.manifest import Column
 from trainyard.schemas.references import Reference, find_results, refer_to_model
 from trainyard.schemas.specs.fields import ImportPath
@@ -69,7 +70,9 @@ class ModelArtifact(Document):
     inputs: tuple[Column, ...]
     """The input columns, in the order in which the model takes them."""
     label: Column | None
-    """The label column, None for a recipe without one."""
+    """The label column, None for a recipe without one, or with heads."""
+    heads: dict[str, Column] = {}
+    """The label column of each head, by its name, for a recipe with heads."""
     normalization: dict[str, Normalization]
     """The scaling of each normalized input, by column."""
     fitted: FittedReference | None = None
@@ -117,6 +120,11 @@ class ModelArtifact(Document):
         yield from find_results(self.recipe_params)
         if self.start_from:
             yield refer_to_model(self.start_from)
+
+    @property
+    def labels(self) -> dict[str, Column]:
+        """The label columns by head; the name of the only head of a recipe without heads is empty."""
+        return self.heads or ({ONLY: self.label} if self.label else {})
 
     @property
     def folder(self) -> str:

@@ -18,7 +18,7 @@ def _directed(name: str) -> str:
         ordered = [other for other in (*metrics.CLASSIFICATION, *metrics.REGRESSION) if metrics.sign(other)]
         raise ValueError(
             "this metric has no known direction, so it cannot decide; write one of "
-            f"{', '.join((*ordered, *metrics.RANKING))}"
+            f"{', '.join((*ordered, *metrics.RANKING))}; of a head, 'HEAD/accuracy'"
         )
     return name
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from sklearn import metrics as truth
-from tests.trainer.data.test_decoding import digits
 
 from tests.trainer import datasets
+from tests.trainer.data.reading.test_decoding import digits
 from trainyard.etl.evaluation.evaluate import evaluate
 from trainyard.etl.jobs import predict
 from trainyard.trainer.loop.fit import fit

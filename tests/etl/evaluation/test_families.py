@@ -47,7 +47,7 @@ def test_the_loss_says_what_the_output_is(
     fit("tests.etl.recipes:with_loss", recipe_params=recipe, dataset=dataset, model=uri, epochs=1)
     artifact = model_artifact.read_current(uri)
     assert artifact.label
-    choose = partial(choose_families, uri, artifact.to_json(), artifact.label, ["accuracy"])
+    choose = partial(choose_families, uri, artifact.to_json(), "", artifact.label, ["accuracy"])
     _, family = call_in_worker(spark, choose)  # torch has one thread in a worker
     assert isinstance(family, Classification)
     assert (family.link, family.ignored) == (link, ignored)

@@ -27,19 +27,23 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> EvaluatedModel:
     assert artifact.label
     document = artifact.to_json()
     return EvaluatedModel(
-        uri, document, artifact.label, choose_families(uri, document, artifact.label, ["accuracy", "log_loss"])
+        uri,
+        document,
+        "",
+        artifact.label,
+        choose_families(uri, document, "", artifact.label, ["accuracy", "log_loss"]),
     )
 
 
 def score(model: EvaluatedModel, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], dict[str, float]]:
     """Return the numbers of rows that the model was applied to, and the totals of all statistics."""
-    applied, apply = list[int](), Scorer._apply
+    applied, apply = list[int](), Scorer._apply_all
 
-    def count(self: Scorer, model: EvaluatedModel, batch: pa.RecordBatch) -> Any:
+    def count(self: Scorer, batch: pa.RecordBatch) -> Any:
         applied.append(batch.num_rows)
-        return apply(self, model, batch)
+        return apply(self, batch)
 
-    monkeypatch.setattr(Scorer, "_apply", count)
+    monkeypatch.setattr(Scorer, "_apply_all", count)
     rows = datasets.blobs(ROWS)
     batch = pa.RecordBatch.from_pydict({"x": list(rows["x"]), "label": rows["label"]})
     task = Scorer((model,), slices=(), query=None, examples=0, shown_columns=(), rows_per_batch=None)

@@ -31,5 +31,5 @@ def test_a_model_that_was_trained_on_values_does_not_take_their_indices(tmp_path
     ):
         check_inputs(StructType(fields), artifact, "the rows to evaluate", label=KIND)
     sizes = {"store": 3, "kind": 2}
-    fitted = artifact.model_copy(update={"fitted": FittedReference(sha256="0" * 64, label="kind", sizes=sizes)})
+    fitted = artifact.model_copy(update={"fitted": FittedReference(sha256="0" * 64, labels=("kind",), sizes=sizes)})
     check_inputs(StructType(fields), fitted, "the rows to evaluate", label=KIND)

@@ -66,7 +66,7 @@ def test_schema_splits_statistics_and_provenance_are_shown(dataset, capsys):
 
 
 def test_columns_of_indices_have_their_number_of_values(dataset):
-    fitted = FittedReference(sha256="a" * 64, sizes={"image": 1001, "label": 2}, label="label")
+    fitted = FittedReference(sha256="a" * 64, sizes={"image": 1001, "label": 2}, labels=("label",))
     shown = [*describe_dataset(manifest.read_current(str(dataset)).model_copy(update={"fitted": fitted}))]
     assert "  image  tensor  float  [2, 2]" in shown
     assert "  label  scalar  int64  2 classes" in shown

@@ -43,6 +43,15 @@ def test_a_model_that_is_better_by_the_rule_is_promoted(
     assert promotion.decide(candidate, "champion", OLD, rule).promoted is promoted
 
 
+@pytest.mark.parametrize(("difference", "promoted"), [((-0.3, -0.2, -0.1), True), ((0.1, 0.2, 0.3), False)])
+def test_the_metric_of_a_head_may_decide(difference: tuple[float, float, float], promoted: bool) -> None:
+    """Less of an error is better, whichever head has it."""
+    of_heads = Scores(**scores("model", NEW, **{"kind/accuracy": 0.9, "size/rmse": 0.4}))
+    rule = Rule(metric="size/rmse", required={"kind/accuracy": 0.8})
+    candidate = evaluation(of_heads, beside("champion", OLD, **{"size/rmse": difference}))
+    assert promotion.decide(candidate, "champion", OLD, rule).promoted is promoted
+
+
 def test_the_first_model_is_promoted_if_it_is_good_enough() -> None:
     candidate = evaluation(CANDIDATE)
     first = promotion.decide(candidate, "champion", None, Rule(metric="accuracy"))

@@ -40,6 +40,16 @@ def test_losses_share_a_chart_and_each_metric_has_its_own() -> None:
     }
 
 
+def test_the_losses_of_each_head_share_a_chart() -> None:
+    figures = {"loss": [2.0], "kind/loss": [1.0], "kind/validation_loss": [1.5], "kind/accuracy": [0.5]}
+    charts = {chart.title: [line.name for line in chart.series] for chart in curves.build_charts(epochs(**figures))}
+    assert charts == {
+        "Loss": ["training"],
+        "Loss of kind": ["training", "validation"],
+        "Kind/accuracy": ["kind/accuracy"],
+    }
+
+
 def test_a_speed_that_stays_the_same_has_no_chart() -> None:
     measured = epochs(loss=[2.0, 1.0], bytes_per_step=[7.0, 7.0])
     assert [chart.title for chart in curves.build_charts(measured)] == ["Loss"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.plugins.evaluations import beside, evaluation, scores
 from trainyard.report import evaluations, render
+from trainyard.report.evaluations import Matrix
 from trainyard.schemas.evaluation import Example, Interval, Scores, Slice
 from trainyard.schemas.results import EvaluationResult
 from trainyard.schemas.runs.run_record import RunRecord
@@ -25,7 +26,7 @@ def test_a_metric_is_shown_with_its_interval() -> None:
     assert view.numbers == ("accuracy", "auroc")
     assert view.lines == (("model", ("0.9 (0.8 to 1)", "–")),)
     assert view.slices == ((SLICE, ("1 (0.8 to 0.95)", "–")),)
-    assert view.matrices == (MATRIX,)
+    assert view.matrices == (Matrix("Confusion matrix", ("0", "1"), MATRIX),)
 
 
 def test_a_baseline_is_shown_with_its_difference() -> None:
@@ -37,12 +38,24 @@ def test_a_baseline_is_shown_with_its_difference() -> None:
 
 
 def test_every_label_has_its_own_confusion_matrix() -> None:
-    assert evaluations.build_view(evaluation(model(confusion_matrix=[MATRIX, MATRIX]))).matrices == (MATRIX, MATRIX)
+    first, second = evaluations.build_view(evaluation(model(confusion_matrix=[MATRIX, MATRIX]))).matrices
+    assert (first.title, second.title) == ("Confusion matrix of label 0", "Confusion matrix of label 1")
+    assert first.counts == second.counts == MATRIX
 
 
 def test_classes_of_a_confusion_matrix_have_their_names() -> None:
-    stored = evaluation(model(confusion_matrix=MATRIX), classes=("<ähre>", "rye"))
-    assert [evaluations.build_view(stored).name_class(number) for number in range(3)] == ["<ähre>", "rye", "2"]
+    (matrix,) = evaluations.build_view(evaluation(model(confusion_matrix=MATRIX), classes=("<ähre>", "rye"))).matrices
+    assert matrix.classes == ("<ähre>", "rye")
+
+
+def test_every_head_has_its_own_confusion_matrix_with_the_names_of_its_classes() -> None:
+    metrics = {"kind/confusion_matrix": MATRIX, "kind/accuracy": 0.9, "sex/confusion_matrix": MATRIX}
+    view = evaluations.build_view(evaluation(model(**metrics), head_classes={"kind": ("oat", "rye")}))
+    assert view.matrices == (
+        Matrix("Confusion matrix of kind", ("oat", "rye"), MATRIX),
+        Matrix("Confusion matrix of sex", ("0", "1"), MATRIX),
+    )
+    assert view.numbers == ("kind/accuracy",)
 
 
 def test_the_curves_of_classes_share_a_plot() -> None:

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.trainer import datasets
+from tests.trainer import datasets, heads
 from trainyard.cli.main import main
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.files import retries, storage
@@ -45,7 +45,12 @@ def mixed(rows: int, seed: int = 0) -> datasets.Columns:
     }
 
 
-MODELS = {f"{RECIPES}:linear": datasets.blobs, "digits.recipe:convnet": images, f"{RECIPES}:mixed": mixed}
+MODELS = {
+    f"{RECIPES}:linear": datasets.blobs,
+    "digits.recipe:convnet": images,
+    f"{RECIPES}:mixed": mixed,
+    "tests.trainer.heads:two": heads.rows,
+}
 
 
 @pytest.fixture(

@@ -27,12 +27,8 @@ from trainyard.trainer.data.loader import split_batch
 from trainyard.trainer.data.mixture import Portion
 from trainyard.trainer.data.order import Order, _split_evenly
 from trainyard.trainer.loop.fit import FitResult, fit
-from trainyard.trainer.loop.validation import (
-    build_normalization,
-    check_labels,
-    count_smallest_micro_batch,
-    parse_options,
-)
+from trainyard.trainer.loop.labels import check_labels
+from trainyard.trainer.loop.validation import build_normalization, count_smallest_micro_batch, parse_options
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.trained_model import load_model
 from trainyard.trainer.verification import check

@@ -74,7 +74,7 @@ def test_a_recipe_of_classes_has_their_loss_and_names_its_metrics() -> None:
     assert [*named.metrics_by_name] == ["accuracy", "f1"]
     assert named.metrics_by_name["f1"] is named.metrics_by_name["f1"], "it has the state of all batches"
     own = {"error": MeanAbsoluteError()}
-    assert recipe(metrics=own, loss=nn.MSELoss()).metrics_by_name is own
+    assert recipe(metrics=own, loss=nn.MSELoss()).metrics_by_name == own
 
 
 @pytest.mark.parametrize(

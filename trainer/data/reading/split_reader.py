@@ -23,7 +23,7 @@ from pyarrow.types import is_binary, is_nested
 from trainyard.errors import TrainyardError
 from trainyard.files import storage, uris
 from trainyard.files.retries import retry
-from trainyard.schemas.manifest import Column, DatasetManifest, RecordBatch, Shard
+from trainyard.schemas.manifest import MISSING_CLASS, Column, DatasetManifest, RecordBatch, Shard
 from trainyard.trainer.data.reading.arrow_files import altered_if_invalid, check_index, check_schema, read_batch
 from trainyard.trainer.data.reading.cache import FOLDER, CacheFullError, ShardCache, checksum_error
 from trainyard.trainer.data.reading.jagged import Array, Jagged
@@ -345,6 +345,11 @@ def dtype(column: Column) -> np.dtype[np.generic]:
     return np.dtype({"halffloat": "float16", "float": "float32", "double": "float64"}.get(column.type, column.type))
 
 
+def get_missing(column: Column) -> float:
+    """Return what a batch has in place of a null of a column that is nullable: NaN, or the class that losses ignore."""
+    return math.nan if dtype(column).kind == "f" else MISSING_CLASS
+
+
 def group_columns(columns: Iterable[Column]) -> tuple[Names, ...]:
     """Return the names of columns in groups: columns of numbers of the same type that follow each other are one.
 
@@ -418,6 +423,8 @@ def _to_jagged(values: Array, offsets: NDArray[np.int64]) -> Jagged:
 
 
 def _flatten(values: pa.Array, column: Column) -> Array:
+    if values.null_count and column.nullable:
+        values = values.fill_null(get_missing(column))
     if values.null_count:
         raise TrainyardError(
             f"column {column.name!r} has nulls, which cannot become a tensor; fill them in prepare.py, or drop "

@@ -17,6 +17,7 @@ from trainyard.jobs.options.base import list_options
 from trainyard.jobs.options.validation import is_pending
 from trainyard.planning.shipping.packages import user_package
 from trainyard.schemas import model_artifact
+from trainyard.schemas.heads import split_metric
 from trainyard.schemas.specs import metrics
 from trainyard.schemas.specs.fields import Kind
 from trainyard.schemas.specs.job import JobSpec
@@ -160,7 +161,8 @@ def _change_value(hint: Any, value: Any, kind: Kind, change: Change, path: str) 
 def user_code(model: type[JobSpec], fields: Mapping[str, Any]) -> dict[str, str]:
     """Return the import paths of user code in the fields of a spec, by option; those of templates are left out."""
     named = find_all(model, fields, Kind.METRIC)
-    own = [(option, name) for option, name in named if isinstance(name, str) and metrics.is_custom(name)]
+    texts = [(option, name) for option, name in named if isinstance(name, str) and metrics.is_custom(name)]
+    own = [(option, name if is_pending(name) else split_metric(name)[1]) for option, name in texts]
     paths = dict([*find_all(model, fields, Kind.CODE), *own])
     return {option: path for option, path in paths.items() if isinstance(path, str) and not is_pending(path)}
 

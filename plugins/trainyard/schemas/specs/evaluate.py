@@ -35,7 +35,7 @@ class EvaluateSpec(JobSpec):
     metrics: tuple[Metric, ...] = ()
     """Names of metrics, or `module:function` for a function that returns a torchmetrics metric. By default the
     `metrics` of the model's recipe; those of them that are objects are named `recipe:NAME`, have no intervals and
-    promote no model."""
+    promote no model. Metrics of a head of the recipe are named `HEAD/NAME`."""
     slices: tuple[str, ...] = ()
     """Columns for whose values the metrics are also computed apart."""
     query: Name | None = None

@@ -111,9 +111,11 @@ class ExportSpec(ReadsSources):
     """Columns of strings, integers or booleans that become indices: 1 for the most frequent value in the split `train`
     (equally frequent ones in the order of their texts), 0 for null and for values that no row of this split
     has. A list of columns, or a dict of options: `{"city": {"min_count": 5, "max_size": 1000}}`."""
-    label: Name | None = None
-    """The column of strings, integers or booleans that becomes the number of a class, in the order of its values. Each
-    value must be in the split `train`."""
+    label: Name | tuple[Name, ...] | None = None
+    """The column of strings, integers or booleans that becomes the number of a class, in the order of its values, or a
+    list of such columns. Each value must be in the split `train`."""
+    nullable: tuple[Name, ...] = ()
+    """Columns of single numbers, and of `label`, that may be null: labels of heads that a row does not have."""
     fit: ImportPath | None = None
     """`module:function`, called once as `fit(spark, rows, **fit_params)` with the training rows of `prepare(...,
     state=None)`. What it returns, values that JSON has, is stored, and `prepare` receives it as `state`, also in
@@ -149,8 +151,10 @@ class ExportSpec(ReadsSources):
                 raise ValueError(f"{' and '.join(pair)} exclude each other; remove one of them")
         if self.folds and "train" not in self.splits:
             raise ValueError(f"folds={self.folds} divides the split 'train', and splits={self.splits} has none")
-        if self.label in self.categories:
-            raise ValueError(f"label={self.label!r} is in categories, too; remove it there: it becomes a class")
+        if twice := [name for name in self.labels if name in self.categories]:
+            raise ValueError(f"label={twice[0]!r} is in categories, too; remove it there: it becomes a class")
+        if both := [name for name in self.nullable if name in self.categories]:
+            raise ValueError(f"nullable={both[0]!r} is in categories, too; remove it there: null has the index 0")
         if self.fit and not (self.split_by or self.split_column):
             raise ValueError(
                 f"fit={self.fit!r} needs split_by=, split_at= or split_column=, by which a row is in one split "
@@ -166,6 +170,11 @@ class ExportSpec(ReadsSources):
         """Yield what the source and the parameters name."""
         yield from super().references()
         yield from find_results([self.prepare_params, self.fit_params])
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The columns that become numbers of classes."""
+        return (self.label,) if isinstance(self.label, str) else self.label or ()
 
     @property
     def fit_options(self) -> dict[str, Any]:

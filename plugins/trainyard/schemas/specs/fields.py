@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, PositiveInt, TypeAdapter, 
 from pydantic_core import PydanticCustomError, PydanticKnownError, to_json
 
 from trainyard.files import uris
+from trainyard.schemas.heads import split_metric
 from trainyard.schemas.specs import metrics
 from trainyard.schemas.validation.secrets import (
     EXPOSED,
@@ -100,8 +101,13 @@ def as_texts(value: Any) -> Any:
 def _metric(value: str) -> str:
     if not metrics.is_known(value):
         names = ", ".join((*metrics.CLASSIFICATION, *metrics.REGRESSION, *metrics.RANKING))
-        raise ValueError(f"write one of {names}, ndcg@10, or 'module:function' for a metric of your own")
-    return _import_path(value) if metrics.is_custom(value) else value
+        raise ValueError(
+            f"write one of {names}, ndcg@10, or 'module:function' for a metric of your own; of a head, 'HEAD/accuracy'"
+        )
+    _, name = split_metric(value)
+    if metrics.is_custom(name):  # a module of a package: `toy/recipe:network` is the path of a file
+        _import_path(name if "." in name else value)
+    return value
 
 
 def refuse_secrets(names: Sequence[str], remedy: str) -> None:
@@ -233,7 +239,8 @@ MLflowServer = Annotated[str, AfterValidator(_mlflow)]
 
 
 Metric = Annotated[str, AfterValidator(_metric), Kind.METRIC]
-"""The name of a metric, or `module:function` for a function that returns a torchmetrics metric."""
+"""The name of a metric, or `module:function` for a function that returns a torchmetrics metric; of a head of a model,
+`HEAD/NAME`."""
 
 
 Workers = Annotated[int | tuple[int, int], BeforeValidator(_workers)]

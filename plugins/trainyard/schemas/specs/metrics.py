@@ -1,8 +1,10 @@
-"""The names of metrics, and whether more of each is better."""
+"""The names of metrics, and whether more of each is better. Those of a head of a model are named `HEAD/NAME`."""
 
 from __future__ import annotations
 
 import re
+
+from trainyard.schemas.heads import split_metric
 
 CLASSIFICATION = (
     "accuracy", "precision", "recall", "f1", "auroc", "average_precision", "log_loss", "calibration_error",
@@ -29,11 +31,14 @@ def is_custom(name: str) -> bool:
 
 def is_known(name: str) -> bool:
     """Return whether the name is that of a metric, or of a user's function."""
-    return is_custom(name) or split_cutoff(name)[0] in (*CLASSIFICATION, *REGRESSION, *RANKING)
+    head, metric = split_metric(name)
+    is_named = split_cutoff(metric)[0] in (*CLASSIFICATION, *REGRESSION, *RANKING)
+    return (not head or head.isidentifier()) and (is_named or is_custom(metric))
 
 
 def sign(name: str) -> int:
     """Return 1 if more is better, -1 if less is, 0 if neither or unknown."""
-    if is_custom(name) or name == "confusion_matrix":
+    _, metric = split_metric(name)
+    if is_custom(metric) or metric == "confusion_matrix":
         return 0
-    return -1 if name in _LOWER_IS_BETTER else 1
+    return -1 if metric in _LOWER_IS_BETTER else 1
