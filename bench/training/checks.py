@@ -32,8 +32,8 @@ def network() -> Recipe:
 
 def train(world: Any, dataset: str, model: str) -> dict[str, float]:
     """Train on one worker of a group, and return the seconds of each kind of check, and of all."""
-    from trainyard.trainer.loop import replicas
     from trainyard.trainer.loop.fit import fit
+    from trainyard.trainer.run import replicas
     from trainyard.trainer.verification.check import ModelCheck
 
     torch.set_num_threads(1)

@@ -38,7 +38,7 @@ def escape(text: str) -> str:
 
 def literal(text: str) -> str:
     """Return text in which `<` begins no tag, and `*` no emphasis; code stays code."""
-    return re.sub(r"[<*]", r"\\\g<0>", text)
+    return re.sub(r"(`[^`]*`)|([<*])", lambda match: match[1] or f"\\{match[2]}", text)
 
 
 def _row(cells: Sequence[str]) -> str:

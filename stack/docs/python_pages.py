@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 from collections.abc import Mapping, Sequence
 from types import ModuleType, NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -95,7 +96,7 @@ def _render_sections(sections: Mapping[str, Names]) -> list[str]:
 def _describe(module: str, name: str) -> str:
     value = getattr(importlib.import_module(module), name)
     if not inspect.isclass(value):
-        return section(code(name), _import(module, name), *_describe_function(value), level=3)
+        return section(code(name), _import(module, name), *_describe_function(value, name), level=3)
     return section(
         code(name),
         _import(module, name),
@@ -133,7 +134,7 @@ def _describe_class(value: type) -> list[str]:
     ]
 
 
-def _describe_function(value: Any) -> list[str]:
+def _describe_function(value: Any, name: str) -> list[str]:
     docstring = docstrings.read(value)
     signature = inspect.signature(value)
     returned = signature.return_annotation
@@ -142,15 +143,40 @@ def _describe_function(value: Any) -> list[str]:
         kind = code(describe_type(returned)) if returned is not inspect.Signature.empty else ""
         text = f"**Returns** {': '.join(filter(None, (kind, literal(text))))}"
     return [
-        literal(docstring.text), _list_entries(docstring.entries, signature, {}), text, _list_errors(docstring),
+        code(f"{name}{_describe_parameters(value)}"), literal(docstring.text),
+        _list_entries(docstring.entries, signature, {}), text, _list_errors(docstring),
     ]  # fmt: skip
+
+
+def _describe_parameters(function: Any) -> str:
+    """Return the parameters of a function in brackets, without annotations, `self` and defaults that are no values."""
+    signature = inspect.signature(function)
+    parameters = [
+        parameter.replace(annotation=inspect.Parameter.empty, default=_Shown(parameter.default))
+        if parameter.default is not inspect.Parameter.empty
+        else parameter.replace(annotation=inspect.Parameter.empty)
+        for name, parameter in signature.parameters.items()
+        if name not in ("self", "cls")
+    ]
+    return str(signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
+
+
+class _Shown:
+    """A default as a signature shows it."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        text = json.dumps(self._value) if isinstance(self._value, str) else repr(self._value)
+        return "..." if text.startswith("<") else text
 
 
 def _describe_member(owner: type, name: str, member: str) -> str:
     value = inspect.getattr_static(owner, member)
     value = getattr(value, "__func__", value)
     is_property = isinstance(value, property)
-    parts = [literal(docstrings.read(value).text)] if is_property else _describe_function(value)
+    parts = [literal(docstrings.read(value).text)] if is_property else _describe_function(value, member)
     return section(code(f"{name}.{member}"), *parts, level=4)
 
 

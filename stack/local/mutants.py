@@ -32,6 +32,7 @@ TESTS = {
     "diagnosis/memory": ["plugins/diagnosis/test_rules.py"],
     "jobs/reuse": ["plugins/jobs/test_reuse.py"],
     "operators/promotion": ["plugins/operators/test_promotion.py"],
+    "schemas/fingerprint": ["plugins/schemas/test_fingerprint.py", "plugins/jobs/test_reuse.py"],
     "schemas/manifest": ["plugins/schemas/test_manifest.py", "plugins/schemas/test_versions.py"],
     "schemas/versions": ["plugins/schemas/test_versions.py"],
     "yarn/capacity": ["plugins/yarn/test_capacity.py", "plugins/yarn/test_fit.py"],

@@ -146,7 +146,7 @@ def test_a_node_without_working_gpus_is_the_cause_in_the_task_in_show_and_in_the
     shown = shell("PYTHONPATH=plugins python -m trainyard show nogpu").stdout
     assert cause in shown
     report = next(line.split()[-1] for line in shown.splitlines() if line.startswith("report"))
-    read = f"from trainyard import storage; print(storage.read('{report}').decode())"
+    read = f"from trainyard.files import storage; print(storage.read('{report}').decode())"
     assert cause.replace("'", "&#39;") in shell(f'PYTHONPATH=plugins python -c "{read}"').stdout
 
 

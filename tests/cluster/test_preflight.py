@@ -99,7 +99,7 @@ def test_a_broken_dag_fails_with_all_its_problems(shell: Shell, cluster: Cluster
     nowhere = cluster.storage.replace("/trainyard", f"/user/{USER}/sealed")
     text = BROKEN_DAG.format(source=(tmp_path / "x.json").as_uri(), nowhere=nowhere)
     (tmp_path / "toy" / "dag.py").write_text("\n".join(line[4:] for line in text.splitlines()))
-    create = f"from trainyard import storage; storage.create('{nowhere}', b'a file, no directory')"
+    create = f"from trainyard.files import storage; storage.create('{nowhere}', b'a file, no directory')"
     assert shell(f'PYTHONPATH=plugins python -c "{create}"').returncode == 0
     process = shell(f"AIRFLOW__CORE__DAGS_FOLDER={tmp_path} airflow dags test broken")
     output = process.stdout + process.stderr

@@ -111,3 +111,8 @@ def delete_rows(spark, rows, table):
     """A `fit` that deletes what it has read."""
     spark.sql(f"DELETE FROM {table}")
     return {"rows": rows.count()}
+
+
+def numbers(spark, source):
+    """The columns of a table, without those of its changes."""
+    return source.select("id", "x")

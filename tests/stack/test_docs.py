@@ -50,6 +50,13 @@ def test_every_argument_and_field_has_a_type_and_a_meaning(rendered: dict[str, s
     assert [row for row in rows if not all((row[0], row[1], row[-1]))] == []
 
 
+def test_functions_are_shown_as_they_are_called(rendered: dict[str, str]) -> None:
+    page, fields = rendered["reference/python.md"], rendered["reference/schema-fields.md"]
+    assert "`load_model(model, recipe=None)`" in page
+    assert "#### `Run.report`\n\n`report(**values)`" in page
+    assert "add(name, wall_ns, duration_ns, /, **args)" in fields
+
+
 def test_no_page_has_what_only_sphinx_shows() -> None:
     """GitHub shows a directive as code."""
     assert [str(page) for page in DOCS.rglob("*.md") if "```{" in page.read_text()] == []

@@ -63,11 +63,11 @@ def run(
     """
     with events.span(Phase.IMPORT_PREPARE):
         prepare = UserFunction.load("prepare", spec.prepare)
-    spec, found = snapshots.pin_all(spark, spec)
-    spec = spec.model_copy(update={"fingerprint": fingerprint.complete(spec.fingerprint, found)})
-    if spec.skip_unchanged and (unchanged := _find_unchanged(spec)):
-        return unchanged
     with events.span(Phase.READ_SOURCE, source=sources.describe_all(spec)):
+        spec, found = snapshots.pin_all(spark, spec)
+        spec = spec.model_copy(update={"fingerprint": fingerprint.complete(spec.fingerprint, found)})
+        if spec.skip_unchanged and (unchanged := _find_unchanged(spec)):
+            return unchanged
         frames, left_out = sources.read_all(spark, spec)
     state = fitting.find_state(spec)
     with events.span(Phase.PREPARE, prepare=spec.prepare):
@@ -100,7 +100,7 @@ def run(
             _write(written, spec, split, provenance, state)
     partition = manifest.read_current(spec.dataset).partitions[spec.partition or ""]
     version = manifest.read_version(spec.dataset, partition.version)
-    result = DatasetResult.from_manifest(spec.dataset, version)
+    result = DatasetResult.from_manifest(spec.dataset, version, spec.partition)
     deviations = split_quality.find_warnings(
         spec.dataset, version, spec.partition or "", fractions, split_by, counts.get
     )
@@ -117,7 +117,9 @@ def _find_unchanged(spec: ExportSpec) -> DatasetResult | None:
     """Return the dataset that exists, if it is the one that the export would write."""
     version, reason = fingerprint.find_unchanged(spec.dataset, spec.partition, spec.fingerprint)
     print(f"{'Skipping the export' if version else 'Exporting'} to {spec.dataset}: {reason}", flush=True)
-    return DatasetResult.from_manifest(spec.dataset, version).model_copy(update={"reused": True}) if version else None
+    if version is None:
+        return None
+    return DatasetResult.from_manifest(spec.dataset, version, spec.partition).model_copy(update={"reused": True})
 
 
 def _fit_own(

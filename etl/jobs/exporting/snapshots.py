@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple, TypeVar
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from trainyard.schemas.specs.source import ReadsSources, Source
+from trainyard.schemas.specs.source import VERSION_OPTIONS, ReadsSources, Source
 
 Spec = TypeVar("Spec", bound=ReadsSources)
+
+_VERSION_OF_PATH = re.compile(r"@(v\d+|\d{17})/*$")
+"""How a path of Delta ends that names a version or a time itself."""
 
 
 class Snapshot(NamedTuple):
@@ -34,45 +37,67 @@ def pin_all(spark: SparkSession, spec: Spec) -> tuple[Spec, dict[str, Snapshot |
 
     Returns:
         The job, and the version of each table by the name of its source: None for a table of a format without versions,
-        or that is not found. Files that are no table have no entry.
+        one that is read with options that Trainyard does not know, or one that is not found. Files have no entry.
     """
-    pinned: dict[str, Source] = {}
-    snapshots: dict[str, Snapshot | None] = {}
-    for name, source in spec.all_sources.items():
-        snapshot = find_snapshot(spark, source)
-        pinned[name] = source.at_version(snapshot.version) if snapshot and not source.version else source
-        if snapshot or source.table is not None:
-            snapshots[name] = snapshot
+    snapshots = {name: find_snapshot(spark, source) for name, source in spec.all_sources.items() if source.is_table}
+    pinned = {
+        name: source.at_version(snapshot.version)
+        if (snapshot := snapshots.get(name)) and not source.version
+        else source
+        for name, source in spec.all_sources.items()
+    }
     update = {"sources": pinned} if spec.sources else {"source": pinned["source"]}
     return spec.model_copy(update=update), snapshots
 
 
 def find_snapshot(spark: SparkSession, source: Source) -> Snapshot | None:
-    """Return the version of a table that a source names, or else the newest one; None if it has no versions."""
+    """Return the version of a table that a source names, or else the newest one.
+
+    None for a table without versions, and for one that is read with other options: of a branch, of what has changed, or
+    at a version that its path names.
+    """
+    if {name.lower() for name in source.options} - {name.lower() for name in VERSION_OPTIONS}:
+        return None
+    if source.path is not None and _VERSION_OF_PATH.search(source.path):
+        return None
     try:
         history = _read_history(spark, source)
         if history is None:
             return None
-        versions = history.filter(F.col("version") == source.version) if source.version else history
-        found = versions.select(F.col("version").cast("string"), F.col("written_at").cast("double")).head()
-    except PySparkException:  # to read it fails too, with an error that names the source
+        found = history.select(F.col("version").cast("string"), F.col("written_at").cast("double")).head()
+    except Exception:  # to read the table fails too, with an error that names the source
         return None
     return Snapshot(found["version"], str(found["written_at"])) if found else None
 
 
 def _read_history(spark: SparkSession, source: Source) -> DataFrame | None:
-    """Return the columns `version` and `written_at` of a table of Delta or Iceberg, the newest version first."""
-    match source.format if source.table is None else _find_provider(spark, source.table):
+    """Return the versions that a source of Delta or Iceberg may mean, `version` and `written_at`, the one it is first.
+
+    Those of a source without a version are the current one alone, or the newest first.
+    """
+    match source.format.lower() if source.table is None else _find_provider(spark, source.table):
         case "delta":
             table = source.table or f"delta.`{str(source.path).replace('`', '``')}`"
-            return spark.sql(f"DESCRIBE HISTORY {table}").withColumnRenamed("timestamp", "written_at")
+            history = spark.sql(f"DESCRIBE HISTORY {table}{'' if source.version else ' LIMIT 1'}")
+            return _select_version(history.withColumnRenamed("timestamp", "written_at"), source)
         case "iceberg":
-            history = f"{source.table}.history" if source.table else f"{source.path}#history"
-            frame = spark.read.format("iceberg").load(history)
-            named = frame.withColumnsRenamed({"snapshot_id": "version", "made_current_at": "written_at"})
-            return named.filter("is_current_ancestor").orderBy(F.desc("written_at"))
+            frame = spark.read.format("iceberg").load(
+                f"{source.table}.history" if source.table else f"{source.path}#history"
+            )
+            history = frame.withColumnsRenamed({"snapshot_id": "version", "made_current_at": "written_at"})
+            current = history if source.version else history.filter("is_current_ancestor")
+            return _select_version(current, source).orderBy(F.desc("written_at"))
         case _:
             return None
+
+
+def _select_version(history: DataFrame, source: Source) -> DataFrame:
+    """Return the version that a source names, or those until the time that it names."""
+    if not source.version:
+        return history
+    if source.version.isdecimal():
+        return history.filter(F.col("version") == int(source.version))
+    return history.filter(F.col("written_at") <= F.lit(source.version).cast("timestamp"))
 
 
 def _find_provider(spark: SparkSession, table: str) -> str:

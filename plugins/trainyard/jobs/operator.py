@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow.sdk import Asset, BaseOperator
 
 from trainyard import links
-from trainyard.compat import (
-    AirflowException,
-)
+from trainyard.compat import AirflowException
 from trainyard.errors import TrainyardError
 from trainyard.files import storage
 from trainyard.hooks.trainyard import Settings, TrainyardHook
@@ -294,10 +292,14 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         """End the application and all its processes; with `cancel_on_kill=False`, not one that runs on YARN."""
         self._run.kill()
 
-    @cached_property
+    @property
     def _run(self) -> TaskRun:
-        """The attempt in this process; Airflow copies an operator only before it runs."""
-        return TaskRun(self)
+        """The attempt in this process; Airflow copies an operator only before it runs.
+
+        It is set in one step: a kill may come by a signal meanwhile.
+        """
+        attempt: TaskRun = self.__dict__.setdefault("_task_run", TaskRun(self))
+        return attempt
 
     def read_settings(self) -> Settings:
         """Return the settings of the connection `conn_id`.

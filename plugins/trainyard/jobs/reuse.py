@@ -14,6 +14,7 @@ from trainyard.planning.job import Job
 from trainyard.planning.shipping.imports import imported_files
 from trainyard.schemas import fingerprint as fingerprints
 from trainyard.schemas import model_artifact
+from trainyard.schemas.specs.source import Source
 
 _NOT_OPTIONS = ("task_key", "dataset", "fingerprint", "skip_unchanged", "source", "sources", "model")
 _logger = logging.getLogger(__name__)
@@ -37,11 +38,12 @@ def fingerprint(job: Job, dag_file: Path) -> str:
     """
     spec = job.spec
     sources = spec["sources"] or {"source": spec["source"]}
-    if any(source["path"] is None and source["table"] is None for source in sources.values()):
+    tables = {name for name, source in sources.items() if Source.model_validate(source).is_table}
+    paths = {name: source["path"] for name, source in sources.items() if name not in tables}
+    if None in paths.values():
         return ""
-    tables = [name for name, source in sources.items() if source["table"] is not None]
     try:
-        files = {name: storage.list_files(source["path"]) for name, source in sources.items() if name not in tables}
+        files = {name: storage.list_files(path) for name, path in paths.items()}
         uri, model = model_artifact.find(spec["model"]) if "model" in spec else ("", None)
         modules = imported_files(spec["prepare"], dag_file)
         modules |= imported_files(model.recipe, dag_file) if model else {}

@@ -181,7 +181,10 @@ class TaskRun:
         return backend, task_key
 
     def _identify(self, context: Context) -> tuple[Settings, TaskKey]:
-        """Return the settings of the connection and the identity of the task, whose plans name it to OpenLineage."""
+        """Return the settings of the connection and the identity of the task.
+
+        From then on the operator's plans name the task to OpenLineage.
+        """
         with self._final_if_refused():
             settings = self._operator.read_settings()
         self._operator.conf = lineage.inject_into_spark(self._operator.conf, context)

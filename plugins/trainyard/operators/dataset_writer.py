@@ -22,9 +22,14 @@ from trainyard.schemas.results import DatasetResult
 from trainyard.schemas.runs import run_record
 from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.export import ExportSpec
+from trainyard.schemas.specs.task_key import TaskKey
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+
+_REUSED = "reused"
+"""What the record of a task without an application has in its place, with the number of the attempt."""
 
 
 class DatasetOptions(StageOptions):
@@ -96,18 +101,29 @@ class DatasetOperator(SparkStageOperator):
         if not started and not TypeAdapter(bool).validate_python(self.force):
             dataset = plan.job.spec["dataset"]
             manifest, reason = find_unchanged(dataset, plan.job.spec["partition"], fingerprint)
-            self.log.info("%s %s: %s", "Skipping the export to" if manifest else "Exporting to", dataset, reason)
+            decision = "Skipping the export" if manifest else "Exporting" if is_complete(fingerprint) else "Comparing"
+            self.log.info("%s to %s: %s", decision, dataset, reason)
             if manifest:
                 return self._skip(context, plan, manifest)
             plan = plan.with_job(spec={**plan.job.spec, "skip_unchanged": not is_complete(fingerprint)})
         return super().run_plan(context, plan)
 
+    def _publish_result(self, context: Context, task_key: TaskKey, record: RunRecord) -> dict[str, Any]:
+        """Publish the result, and say that the job has found nothing to write."""
+        result = super()._publish_result(context, task_key, record)
+        if record.output.get("reused") and not record.application.startswith(_REUSED):
+            self.log.info(
+                "The export to %s was skipped: sources, code and options are those of version %s.",
+                result["uri"], result["version"],
+            )  # fmt: skip
+        return result
+
     def _skip(self, context: Context, plan: Plan, manifest: DatasetManifest) -> dict[str, Any]:
         """Publish the dataset that exists as the result of this task."""
-        result = DatasetResult.from_manifest(plan.job.spec["dataset"], manifest)
+        result = DatasetResult.from_manifest(plan.job.spec["dataset"], manifest, plan.job.spec["partition"])
         record = RunRecord(
             task_key=plan.job.task_key, job=self.SPEC.KIND.removesuffix(" spec"), started_at=time.time(), seconds=0.0,
-            application=f"reused {plan.job.task_key.try_number}", status="succeeded",
+            application=f"{_REUSED} {plan.job.task_key.try_number}", status="succeeded",
             output=result.model_copy(update={"reused": True}),
         )  # fmt: skip
         record.save()

@@ -55,7 +55,8 @@ class Document(Part):
     KIND: ClassVar[str]
     """The kind of document, stored as `document`."""
     VERSION: ClassVar[int] = 3
-    """The version of the schema, stored as `version`. A document of any other version is refused."""
+    """The version of the schema, stored as `version`. A document of any other version is refused; `tests/stored` has
+    those that must stay readable."""
     INDENT: ClassVar[int | None] = 1
     """The indentation of the JSON."""
     MAX_BYTES: ClassVar[int] = 16 << 20

@@ -26,26 +26,26 @@ def join(parts: Mapping[str, str]) -> str:
     return " ".join(f"{part}={value}" for part, value in parts.items())
 
 
-def split(text: str) -> dict[str, str]:
-    """Return the parts of a text."""
-    return dict(part.split("=") for part in text.split())
+def split(fingerprint: str) -> dict[str, str]:
+    """Return the parts of a fingerprint."""
+    return dict(part.split("=") for part in fingerprint.split())
 
 
-def is_complete(text: str) -> bool:
+def is_complete(fingerprint: str) -> bool:
     """Return whether all parts are known."""
-    return UNKNOWN not in split(text).values()
+    return UNKNOWN not in split(fingerprint).values()
 
 
-def complete(text: str, versions: Mapping[str, Any]) -> str:
+def complete(fingerprint: str, versions: Mapping[str, Any]) -> str:
     """Return a fingerprint with the versions of the tables; "" if a table has none.
 
     Args:
-        text: The fingerprint.
+        fingerprint: The fingerprint.
         versions: The version of each table by the name of its source; None for a table without versions.
     """
-    if is_complete(text):
-        return text
-    return join(split(text) | {"tables": hash_value(versions)}) if all(versions.values()) else ""
+    if is_complete(fingerprint):
+        return fingerprint
+    return join(split(fingerprint) | {"tables": hash_value(versions)}) if all(versions.values()) else ""
 
 
 def hash_value(value: Any) -> str:
@@ -53,15 +53,15 @@ def hash_value(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def find_unchanged(dataset: str, partition: str | None, text: str) -> tuple[DatasetManifest | None, str]:
+def find_unchanged(dataset: str, partition: str | None, fingerprint: str) -> tuple[DatasetManifest | None, str]:
     """Return the dataset if an export would write the same one, and the reason why, or why not.
 
     Args:
         dataset: The URI of the dataset.
         partition: The partition that the export writes; None for the whole dataset.
-        text: The fingerprint of the export, "" if there is none.
+        fingerprint: The fingerprint of the export, "" if there is none.
     """
-    if not text:
+    if not fingerprint:
         return None, "the source files, the versions of tables or the code of prepare cannot be listed"
     try:
         manifest = manifests.read_current(dataset)
@@ -73,9 +73,9 @@ def find_unchanged(dataset: str, partition: str | None, text: str) -> tuple[Data
         return None, f"the dataset has other partitions: {others}"
     if not written.provenance.fingerprint:
         return None, f"version {written.version} has no fingerprint"
-    if not is_complete(text):
-        return None, "the versions of its tables are known when it runs"
-    now, then = split(text), split(written.provenance.fingerprint)
+    if not is_complete(fingerprint):
+        return None, "Spark knows the versions of its tables when it runs"
+    now, then = split(fingerprint), split(written.provenance.fingerprint)
     changed = [description for part, description in PARTS.items() if now.get(part) != then.get(part)]
     if changed:
         return None, f"{' and '.join(changed)} changed since version {written.version}"

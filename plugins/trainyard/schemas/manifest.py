@@ -139,10 +139,10 @@ class Split(Part):
 class Provenance(Part):
     """What wrote a dataset, and from what.
 
-    `fingerprint` is a hash of source files, code and options: equal fingerprints give equal datasets. `model` is the
-    sha256 of the weights whose features or predictions the rows have. `source_versions` has the version of each source
-    that has versions, by its name. `warnings` name columns that have drifted, splits without rows, and partitions with
-    features of other weights.
+    `fingerprint` is a hash of source files, tables, code and options: equal fingerprints give equal datasets. `model`
+    is the sha256 of the weights whose features or predictions the rows have. `source_versions` has the version of each
+    source that has versions, by its name. `warnings` name columns that have drifted, splits without rows, and
+    partitions with features of other weights.
     """
 
     application: ApplicationId

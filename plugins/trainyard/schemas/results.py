@@ -74,15 +74,16 @@ class DatasetResult(Result):
     """True if the export was skipped; otherwise the key is missing."""
 
     @classmethod
-    def from_manifest(cls, uri: str, manifest: DatasetManifest) -> Self:
-        """Return the counts of the dataset at `uri`, and the warnings of its newest write."""
+    def from_manifest(cls, uri: str, manifest: DatasetManifest, partition: str | None) -> Self:
+        """Return the counts of the dataset at `uri`, and what the write of a partition, or of all, said of itself."""
+        provenance = manifest.partitions[partition or ""].provenance
         shards = [shard for split in manifest.splits.values() for shard in split.shards]
         return cls(
             uri=uri, content_hash=manifest.content_hash, version=manifest.number, rows=manifest.rows,
             splits={name: split.rows for name, split in manifest.splits.items()}, partitions=len(manifest.partitions),
             shards=len(shards), record_batches=sum(len(shard.lengths) for shard in shards),
-            bytes=sum(shard.bytes for shard in shards), warnings=manifest.provenance.warnings,
-            **({"source_versions": versions} if (versions := manifest.provenance.source_versions) else {}),
+            bytes=sum(shard.bytes for shard in shards), warnings=provenance.warnings,
+            **({"source_versions": versions} if (versions := provenance.source_versions) else {}),
         )  # fmt: skip
 
     def references(self) -> Iterator[Reference]:

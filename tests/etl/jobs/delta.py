@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -84,8 +83,9 @@ def orders(session: Any, tmp_path: Path) -> Iterator[str]:
 
 def export(session: Any, folder: Path, source: dict[str, Any], **fields: Any) -> DatasetResult:
     key = TaskKey(dag_id="d", run_id="r", task_id="export", directory=str(folder / "run"))
+    fields = {"prepare": "tests.etl.prepares:identity"} | fields
     spec = ExportSpec(
-        task_key=key, prepare="tests.etl.prepares:identity", dataset=str(folder / "dataset"),
+        task_key=key, dataset=str(folder / "dataset"),
         source=Source.model_validate(source), splits={"train": 1.0}, shards=2, **fields,
     )  # fmt: skip
     return exports.run(session, spec, EventLog(key.directory, key.task, "driver"))
@@ -131,17 +131,54 @@ def test_an_export_of_an_unchanged_table_writes_nothing(session: Any, orders: st
 
 
 def test_a_table_that_is_created_anew_is_another_one(session: Any, orders: str, tmp_path: Path) -> None:
-    """Its versions begin with 0 again, and a second is between the two."""
+    """Its versions begin with 0 again."""
     export(session, tmp_path, {"table": f"{orders}@0"}, **OPEN)
-    session.sql(f"CREATE OR REPLACE TABLE other USING delta LOCATION '{tmp_path}/other' AS SELECT 1L AS id, 2D AS x")
-    try:
-        session.sql(f"DROP TABLE {orders}")
-        shutil.rmtree(tmp_path / "orders")
-        time.sleep(1.1)
-        session.sql(f"CREATE TABLE {orders} USING delta LOCATION '{tmp_path}/orders' AS SELECT 7L AS id, 2D AS x")
-        assert not export(session, tmp_path, {"table": orders}, **OPEN).reused
-    finally:
-        session.sql("DROP TABLE other")
+    session.sql(f"DROP TABLE {orders}")
+    shutil.rmtree(tmp_path / "orders")
+    session.sql(f"CREATE TABLE {orders} USING delta LOCATION '{tmp_path}/orders' AS SELECT 7L AS id, 2D AS x")
+    assert not export(session, tmp_path, {"table": orders}, **OPEN).reused
+
+
+def test_a_table_by_its_path_is_not_exported_again_either(session: Any, orders: str, tmp_path: Path) -> None:
+    path = {"format": "Delta", "path": str(tmp_path / "orders")}
+    first, again = (export(session, tmp_path, path, **OPEN) for _ in range(2))
+    assert (first.reused, again.reused, again.source_versions) == (False, True, {"source": "2"})
+
+
+def test_a_time_means_the_version_of_then(session: Any, orders: str, tmp_path: Path) -> None:
+    times = session.sql(f"DESCRIBE HISTORY {orders}").orderBy("version").select("timestamp").collect()
+    options = {"timestampAsOf": times[1]["timestamp"].isoformat(sep=" ")}
+    result = export(session, tmp_path, {"table": orders, "format": "table", "options": options})
+    assert (result.rows, result.source_versions) == (60, {"source": "1"})
+
+
+@pytest.mark.parametrize("options", [{"readChangeFeed": True, "startingVersion": 0}, {"ignoreCorruptFiles": True}])
+def test_other_options_are_those_of_the_reader_alone(session: Any, tmp_path: Path, options: dict[str, Any]) -> None:
+    session.sql(
+        f"CREATE TABLE delta.`{tmp_path}/changes` USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true) "
+        "AS SELECT id, CAST(id AS double) AS x FROM range(4)"
+    )
+    session.sql(f"DELETE FROM delta.`{tmp_path}/changes` WHERE id = 0")
+    source = {"format": "delta", "path": f"{tmp_path}/changes", "options": options}
+    result = export(session, tmp_path, source, prepare="tests.etl.prepares:numbers")
+    assert (result.rows, result.source_versions) == (5 if "startingVersion" in options else 3, {})
+
+
+def test_a_path_with_a_version_is_read_as_delta_reads_it(session: Any, orders: str, tmp_path: Path) -> None:
+    result = export(session, tmp_path, {"format": "delta", "path": f"{tmp_path}/orders@v0"})
+    assert (result.rows, result.source_versions) == (40, {})
+
+
+def test_the_version_of_a_skipped_partition_is_its_own(session: Any, orders: str, tmp_path: Path) -> None:
+    for name, number in (("a", 0), ("b", 2)):
+        export(session, tmp_path, {"table": f"{orders}@{number}"}, partition=name, **OPEN)
+    again = export(session, tmp_path, {"table": f"{orders}@0"}, partition="a", **OPEN)
+    assert (again.reused, again.source_versions) == (True, {"source": "0"})
+
+
+def test_a_file_system_that_spark_lacks_is_an_error_that_names_the_source(session: Any, tmp_path: Path) -> None:
+    with pytest.raises(TrainyardError, match=r"the source delta at nofs://host/x cannot be read: .*No FileSystem"):
+        export(session, tmp_path, {"format": "delta", "path": "nofs://host/x"})
 
 
 def test_a_version_that_was_vacuumed_is_an_error_that_names_it(session: Any, orders: str, tmp_path: Path) -> None:

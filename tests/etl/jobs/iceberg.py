@@ -123,3 +123,18 @@ def test_a_version_that_has_expired_is_an_error_that_names_it(session: Any, orde
     )
     with pytest.raises(TrainyardError, match=rf"the source table {orders}@{oldest} cannot be read: .*{oldest}"):
         export(session, tmp_path, {"table": f"{orders}@{oldest}"})
+
+
+def test_a_branch_is_read_as_iceberg_reads_it(session: Any, orders: str, tmp_path: Path) -> None:
+    oldest = list_versions(session, orders)[0]
+    session.sql(f"ALTER TABLE {orders} CREATE BRANCH dev AS OF VERSION {oldest}")
+    result = export(session, tmp_path, {"table": orders, "options": {"branch": "dev"}})
+    assert (result.rows, result.source_versions) == (40, {})
+
+
+def test_a_snapshot_that_was_rolled_back_has_a_version(session: Any, orders: str, tmp_path: Path) -> None:
+    oldest, *_, newest = list_versions(session, orders)
+    session.sql(f"CALL lake.system.rollback_to_snapshot('sales.orders', {oldest})")
+    assert export(session, tmp_path, {"table": orders}).source_versions == {"source": oldest}
+    result = export(session, tmp_path / "newest", {"table": f"{orders}@{newest}"})
+    assert (result.rows, result.source_versions) == (60, {"source": newest})

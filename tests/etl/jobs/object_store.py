@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.plugins.test_storage import race
-
 from tests.etl.jobs import faulty_store
+from tests.plugins.files.test_storage import race
 from trainyard.errors import TrainyardError
 from trainyard.etl.jobs.exporting import export
 from trainyard.files import retries, storage
@@ -83,7 +82,7 @@ def seen(_: str) -> list[str]:
 
     storage.create("s3://bucket/seen/first", b"1")
     before = storage.list_names("s3://bucket/seen")
-    code = "from trainyard import storage; storage.create('s3://bucket/seen/second', b'1')"
+    code = "from trainyard.files import storage; storage.create('s3://bucket/seen/second', b'1')"
     subprocess.run([sys.executable, "-c", code], check=True)
     return [*before, "|", *storage.list_names("s3://bucket/seen"), str(storage.exists("s3://bucket/seen/second"))]
 

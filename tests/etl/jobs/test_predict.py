@@ -237,7 +237,7 @@ def test_a_file_that_arrives_while_the_job_runs_is_predicted_for_by_the_next_run
 
 KILLED = """
 import os, signal, sys
-from trainyard import storage
+from trainyard.files import storage
 from trainyard.etl.jobs import destinations
 
 staging, output, moves = sys.argv[1], sys.argv[2], int(sys.argv[3])

@@ -13,7 +13,7 @@ import pytest
 from trainyard.errors import TrainyardError
 from trainyard.etl.scoring.worker_call import call_in_worker
 
-DRIVERS = ", ".join(f"trainyard.etl.jobs.{job}" for job in ("evaluate", "export", "featurize", "predict"))
+DRIVERS = ", ".join(f"trainyard.etl.jobs.{job}" for job in ("evaluate", "exporting.export", "featurize", "predict"))
 
 
 def refuse(layer: str) -> None:

@@ -28,7 +28,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from tests.plugins.name_nodes import serve_silence
-from trainyard import filesystems, hdfs, retries, storage
+from trainyard.files import filesystems, hdfs, retries, storage
 from trainyard.errors import DeadlineError, UnavailableError
 
 together = threading.Barrier(8)

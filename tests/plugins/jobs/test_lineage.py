@@ -111,7 +111,7 @@ def test_statistics_are_those_of_the_splits_that_a_job_reads(dataset: str) -> No
 
 
 def test_an_unchanged_export_has_written_nothing(dataset: str) -> None:
-    result = DatasetResult.from_manifest(dataset, manifests.read_current(dataset))
+    result = DatasetResult.from_manifest(dataset, manifests.read_current(dataset), None)
     written, reused = (
         lineage.describe(export(dataset=dataset), result.model_copy(update=more)).outputs[0]
         for more in ({}, {"reused": True})

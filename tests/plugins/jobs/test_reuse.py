@@ -300,7 +300,7 @@ def test_the_versions_of_tables_are_left_to_spark(spec: dict[str, Any], pipeline
     table = {"source": {"format": "table", "path": None, "table": "sales.orders", "options": {}}}
     text = fingerprint(spec | table, dag_file)
     assert split(text)["tables"] == UNKNOWN and not is_complete(text)
-    assert judged(spec, pipelines, **table) == (False, "the versions of its tables are known when it runs")
+    assert judged(spec, pipelines, **table) == (False, "Spark knows the versions of its tables when it runs")
 
 
 def test_an_export_whose_files_or_code_cannot_be_listed_has_no_fingerprint(

@@ -59,7 +59,7 @@ _ACCESS = """
 import base64, io, sys, tarfile
 tarfile.open(fileobj=io.BytesIO(base64.b64decode({files!r}))).extractall()
 sys.path.insert(0, {code!r})
-from trainyard import storage
+from trainyard.files import storage
 for uri in {uris!r}:
     if error := trial.write_error(uri):
         sys.exit(uri + ": " + error)

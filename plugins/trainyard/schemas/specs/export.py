@@ -80,7 +80,7 @@ class ExportSpec(ReadsSources):
     """The part of the dataset that this export writes, for example "{{ ds }}"; the other partitions stay. None writes
     the whole dataset."""
     fingerprint: str = ""
-    """The hash of source files, code and options that the operator computed."""
+    """The hash of source files, code and options that the operator computed; the job adds the versions of tables."""
     skip_unchanged: bool = False
     """Whether the job writes nothing if the versions of its tables are those of the dataset. The operator decides."""
     expect: dict[str, Expectation] = {}

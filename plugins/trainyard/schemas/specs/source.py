@@ -23,6 +23,8 @@ FORMAT = "trainyard"
 """The format of Trainyard's datasets."""
 OF_CATALOG = ("table", "query")
 """What Spark's catalog has in place of a path."""
+LAKEHOUSES = ("delta", "iceberg")
+"""The formats of tables with versions."""
 VERSION_OPTIONS = ("versionAsOf", "timestampAsOf")
 """The options that choose a version of a table, as Delta and Spark's catalogs have them; Spark ignores their case."""
 _TABLE_VERSION = re.compile(r"(?P<table>.+)@(?P<version>\d+)")
@@ -80,10 +82,12 @@ class Source(Part):
     def _complete(cls, value: Any) -> Any:
         if not isinstance(value, Mapping | Source):
             raise ValueError("write a path, or a dict of format, path and options, of table, or of query")
+        if isinstance(value, Mapping):
+            value = _split_version(value)
         if not isinstance(value, Mapping) or value.get("format") is not None:
             return value
         if kind := next((name for name in OF_CATALOG if value.get(name) is not None), None):
-            return {**_split_version(value), "format": kind}
+            return {**value, "format": kind}
         if isinstance(value.get("path"), str):
             return {**value, "format": _format_of(value["path"])}
         if value.keys() <= {"format", "path"} and value.get("path") is None:
@@ -104,9 +108,14 @@ class Source(Part):
         return self
 
     @property
+    def is_table(self) -> bool:
+        """Whether it is a table, of the catalog or by its path, whose versions Spark knows."""
+        return self.table is not None or self.format.lower() in LAKEHOUSES
+
+    @property
     def version(self) -> str:
-        """The version or the time of a table that the options name; "" if they name none, or for other formats."""
-        options = {name.lower(): value for name, value in self.options.items()}
+        """The version or the time that the options of a table name, "" if they name none."""
+        options = {name.lower(): value for name, value in self.options.items()} if self.is_table else {}
         return next((options[name] for name in map(str.lower, VERSION_OPTIONS) if name in options), "")
 
     def at_version(self, version: str) -> Source:

@@ -41,7 +41,7 @@ PROGRAM = """
 import sys
 
 from pyspark.sql import SparkSession
-from trainyard.etl.jobs import sources
+from trainyard.etl.jobs.exporting import sources
 from trainyard.schemas.specs.source import Source
 
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
