@@ -341,8 +341,11 @@ def test_a_document_that_would_not_be_read_is_not_written(tmp_path: Path) -> Non
 def test_a_huge_file_of_events_is_not_read(tmp_path: Path) -> None:
     write_huge(tmp_path / "events/train/driver.jsonl")
     unreadable: dict[str, str] = {}
-    assert events.read(str(tmp_path), unreadable) == []
-    assert "has more than 64 MiB" in unreadable["train/driver.jsonl"]
+    storage.replace(str(tmp_path / "events/train/worker 0.jsonl"), b'{"ph": "X", "name": "a", "ts": 1, "dur": 1, "args": {}}\n')
+    assert [event["name"] for event in events.read(str(tmp_path), unreadable)] == ["a"]
+    assert unreadable["events"].startswith("1 of 2 files are left out")
+    with pytest.raises(TrainyardError, match="has more than 64 MiB"):
+        events.read_process(str(tmp_path), "train", "driver")
 
 
 EVENTS = [

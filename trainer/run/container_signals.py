@@ -10,8 +10,8 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_FORWARD = 'trap "kill -TERM $0" TERM; read -r _'
-"""Send the first SIGTERM on to the process $0, until its end closes the standard input."""
+_FORWARD = 'trap "kill -TERM $0" TERM; echo; read -r _'
+"""Send the first SIGTERM on to the process $0, until its end closes the standard input. A line says that it listens."""
 
 
 @contextmanager
@@ -26,7 +26,10 @@ def forward_sigterm() -> Iterator[None]:
         return
     try:
         command = ["sh", "-c", _FORWARD, str(os.getpid())]
-        shell = subprocess.Popen(command, stdin=subprocess.PIPE, process_group=os.getsid(0))  # noqa: S603
+        pipe = subprocess.PIPE
+        shell = subprocess.Popen(command, stdin=pipe, stdout=pipe, process_group=os.getsid(0))  # noqa: S603
+        assert shell.stdout
+        shell.stdout.readline()
     except OSError as error:
         print(f"a SIGTERM of YARN does not reach this worker: {error}", flush=True)
         yield

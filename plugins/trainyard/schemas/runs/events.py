@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import accumulate
 from typing import Any
 
 from trainyard import deadlines
@@ -207,7 +206,7 @@ def select_files(files: Iterable[StoredFile], limit: int) -> list[StoredFile]:
     """Return the files of events, "TASK/PROCESS.jsonl", that are read of a run: at most so many bytes.
 
     Those of drivers come first, then those of each training's first worker, which have its curves, and of all others
-    the first parts first, which have their names.
+    the first parts first, which have their names. One that is too large leaves its room to those behind it.
     """
 
     def order(file: StoredFile) -> tuple[int, int, str]:
@@ -216,9 +215,12 @@ def select_files(files: Iterable[StoredFile], limit: int) -> list[StoredFile]:
         kind = 0 if process == "driver" else 1 if process.split(",")[0] == "worker 0" else 2
         return kind, part, file.path
 
-    ordered = sorted(files, key=order)
-    sizes = accumulate(file.bytes for file in ordered)
-    return [file for file, size in zip(ordered, sizes, strict=True) if size <= limit]
+    selected: list[StoredFile] = []
+    for file in sorted(files, key=order):
+        if file.bytes <= limit:
+            limit -= file.bytes
+            selected.append(file)
+    return selected
 
 
 def _to_json(event: dict[str, Any]) -> str:
