@@ -209,7 +209,9 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
 
     def _select_rows(self, frame: DataFrame, recipe: Recipe) -> DataFrame:
         """Return the recipe's columns of `frame`, and the split of each row."""
-        labels = {label: recipe.parts[head] for head, label in recipe.labels.items() if label not in recipe.inputs}
+        labels = {
+            label: recipe.heads_by_name[head] for head, label in recipe.labels.items() if label not in recipe.inputs
+        }
         selected = [_get_array(frame, name, "the recipe") for name in recipe.columns if name not in labels]
         selected += [_get_label(frame, name, head) for name, head in labels.items()]
         if self.isDefined("weight_by") and self.getOrDefault("weight_by") not in recipe.columns:

@@ -47,8 +47,8 @@ def choose_families(
         raise TrainyardError(
             f"the label {label.name!r} of {uri} is neither a number nor a tensor, so metrics cannot compare it."
         )
-    spec = _build_output_spec(model.recipe.parts[head], _find_output_shape(uri, model, head), label)
-    part = recipe.parts[head]
+    spec = _build_output_spec(model.recipe.heads_by_name[head], _find_output_shape(uri, model, head), label)
+    part = recipe.heads_by_name[head]
     if metrics:
         own = [name for of_head, name in map(split_metric, metrics) if of_head == head]
     elif isinstance(part.metrics, Mapping):
@@ -68,8 +68,8 @@ def _check_heads(uri: str, recipe: Recipe, metrics: Sequence[str]) -> None:
         )
     for name in metrics:
         head, metric = split_metric(name)
-        if head not in recipe.parts:
-            names = [name_metric(own, metric) for own in recipe.parts]
+        if head not in recipe.heads_by_name:
+            names = [name_metric(own, metric) for own in recipe.heads_by_name]
             has = f"the heads {', '.join(recipe.heads)}" if recipe.heads else "no heads"
             raise TrainyardError(f"metrics= has {name!r}, but {uri} has {has}; write {' or '.join(map(repr, names))}.")
 

@@ -27,7 +27,7 @@ def build_recipe_families(uri: str, document: str, head: str) -> list[CustomMetr
     """
     from trainyard.etl.scoring import worker_model
 
-    names = worker_model.load_model(uri, document).recipe.parts[head].metrics_by_name
+    names = worker_model.load_model(uri, document).recipe.heads_by_name[head].metrics_by_name
     return [check_family(RecipeMetric(uri, document, head, name)) for name in names]
 
 
@@ -47,7 +47,7 @@ class RecipeMetric(CustomMetric):
         from trainyard.trainer.model import recipe
 
         artifact = ModelArtifact.from_json(self._document, origin=self._uri)
-        head = recipe.load(artifact.recipe, artifact.recipe_params).parts[self._head]
+        head = recipe.load(artifact.recipe, artifact.recipe_params).heads_by_name[self._head]
         metric = deepcopy(head.metrics_by_name[self._name])
         torchmetrics_states.use_float64(metric)
         return metric

@@ -13,6 +13,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torchmetrics import MeanAbsoluteError
+from torchmetrics.classification import MulticlassAccuracy
 
 from tests.trainer import datasets
 from trainyard.trainer.model.heads import Head
@@ -132,3 +134,47 @@ def with_tags() -> Recipe:
 
     heads = {"kind": Head(classes=3), "tags": Head(loss=nn.BCEWithLogitsLoss())}
     return Recipe(model=Tagged(), features="x", heads=heads, optimizer=sgd)
+
+
+def sharing_metrics() -> Recipe:
+    """Return two heads of numbers that are given the same metrics."""
+    metrics = {"mae": MeanAbsoluteError()}
+    heads = {
+        "size": Head(loss=nn.MSELoss(), metrics=metrics),
+        "kind": Head(loss=nn.CrossEntropyLoss(), metrics={"top": MulticlassAccuracy(3, average="micro")}),
+        "other": Head(label="size", loss=nn.L1Loss(), metrics=metrics),
+    }
+    model = Two("dict")
+    return Recipe(model=Opposed(model), features="x", heads=heads, optimizer=sgd)
+
+
+class Opposed(nn.Module):
+    """A model whose output `other` is the negative of `size`."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Any:
+        output = self.model(x)
+        return {**output, "other": -output["size"]}
+
+
+def ignoring_a_class() -> Recipe:
+    """Return a recipe whose loss ignores the class 0, and whose own metric counts all rows."""
+    return Recipe(
+        model=nn.Linear(8, 3), features="x", label="kind", loss=nn.CrossEntropyLoss(ignore_index=0), optimizer=sgd,
+        metrics={"accuracy": MulticlassAccuracy(3, average="micro")},
+    )  # fmt: skip
+
+
+class OtherInTraining(nn.Linear):
+    """A layer that returns another shape where it is not trained."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        output = super().forward(x)
+        return output[:, 0] if self.training else output
+
+
+def other_in_training() -> Recipe:
+    return Recipe(model=OtherInTraining(8, 2), features="x", label="size", loss=nn.MSELoss(), optimizer=sgd)

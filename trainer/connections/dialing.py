@@ -14,9 +14,10 @@ DIAL_SECONDS = 30.0
 
 
 def dial_others(store: Any, rank: int, hosts: Sequence[str], listener: socket.socket) -> None:
-    """Publish where this worker listens, and connect to one worker of each other host.
+    """Publish where this worker listens; the first worker of a host connects to the first one of each other host.
 
-    The listener must stay open until all workers have done so.
+    Nobody accepts these connections: the backlog of a listener has room for one of each host. The listener must stay
+    open until all workers have done so.
 
     Args:
         store: The store of the group.
@@ -28,6 +29,8 @@ def dial_others(store: Any, rank: int, hosts: Sequence[str], listener: socket.so
         UnavailableError: A worker cannot be reached.
     """
     store.set(f"listeners/{rank}", json.dumps(listener.getsockname()[:2]))
+    if hosts.index(hosts[rank]) != rank:
+        return
     first_ranks = {host: hosts.index(host) for host in hosts if host != hosts[rank]}
     listeners = store.multi_get([f"listeners/{other}" for other in first_ranks.values()]) if first_ranks else []
     for (host, other), value in zip(first_ranks.items(), listeners, strict=True):

@@ -33,6 +33,8 @@ SILENCE_SECONDS = "spark.trainyard.silenceSeconds"
 """The setting for the seconds without a heartbeat after which a worker is lost, and its executor is removed."""
 DEFAULT_SILENCE_SECONDS = 22.0
 """A cable that is cut for 20 s is survived: a worker connects again within a second or two after it."""
+ALL_SILENT_FACTOR = 3.0
+"""How much longer the driver waits if the workers of all of several hosts are silent."""
 SERVICE = "heartbeats"
 INTERVAL_SECONDS = 1.0
 ANSWER_SECONDS = 3.0
@@ -154,7 +156,8 @@ class HeartbeatMonitor:
     def find_silent(self, seconds: float) -> dict[int, str]:
         """Return the ranks of the workers without a heartbeat for `seconds`, and what each did last.
 
-        If the driver itself was stopped meanwhile, it waits for them anew.
+        If the driver itself was stopped meanwhile, it waits for them anew. If the workers of several hosts are silent,
+        and no other one is not, its own network may have failed: it waits longer, and then they are lost.
         """
         at = time.monotonic()
         if at - self._looked >= PAUSED_SECONDS:
@@ -163,9 +166,11 @@ class HeartbeatMonitor:
         if at - self._resumed < seconds:
             return {}
         heartbeats = dict(self._heartbeats)
+        silent = find_silent(heartbeats, at - seconds)
+        if len(silent) == len(heartbeats) and len({beat.host for beat in heartbeats.values()}) > 1:
+            silent = find_silent(heartbeats, at - ALL_SILENT_FACTOR * seconds)
         return {
-            rank: f"rank {rank} on {heartbeats[rank].host}, in '{heartbeats[rank].current.phase}'"
-            for rank in find_silent(heartbeats, at - seconds)
+            rank: f"rank {rank} on {heartbeats[rank].host}, in '{heartbeats[rank].current.phase}'" for rank in silent
         }
 
     def get_progress(self) -> tuple[WorkerProgress, ...]:

@@ -148,15 +148,15 @@ def _run_group(
     with (
         server,
         reports.of(monitor),
-        _HangDetector(context, monitor, hang_seconds) as detector,
+        _FailureDetector(context, monitor, hang_seconds) as detector,
     ):
         try:
             outcomes = context.parallelize(range(size), size).barrier().mapPartitions(run_task).collect()
         except Exception as error:
             if causes := [failure for failure in monitor.get_failures() if failure.is_cause]:
                 get_result(causes, size)
-            if detector.hang:
-                raise LostWorkerError(detector.hang) from error
+            if detector.problem:
+                raise LostWorkerError(detector.problem) from error
             raise _translate(size, error) from error
     return get_result(outcomes, size)
 
@@ -210,7 +210,7 @@ class _ProgressReports:
                 failed = True
 
 
-class _HangDetector:
+class _FailureDetector:
     """Cancel the Spark jobs of the body when the group hangs, or a worker is silent.
 
     Args:
@@ -219,7 +219,7 @@ class _HangDetector:
         hang_seconds: The time without progress that counts as a hang.
 
     Attributes:
-        hang: The description of the hang or the silence.
+        problem: The description of the hang or the silence.
     """
 
     def __init__(self, context: Any, monitor: HeartbeatMonitor, hang_seconds: float) -> None:
@@ -228,9 +228,9 @@ class _HangDetector:
         self._stopped = threading.Event()
         self._tag = f"trainyard-{uuid.uuid4().hex}"
         self._thread = threading.Thread(target=self._run, name="hang detector", daemon=True)
-        self.hang: str | None = None
+        self.problem: str | None = None
 
-    def __enter__(self) -> _HangDetector:
+    def __enter__(self) -> _FailureDetector:
         self._context.addJobTag(self._tag)
         self._context.setInterruptOnCancel(True)
         self._thread.start()
@@ -244,8 +244,8 @@ class _HangDetector:
     def _run(self) -> None:
         while not self._stopped.wait(HANG_CHECK_SECONDS):
             silent = self._monitor.find_silent(self._silence_seconds)
-            self.hang = self._describe_silence(silent) if silent else self._monitor.describe_hang(self._hang_seconds)
-            if self.hang:
+            self.problem = self._describe_silence(silent) if silent else self._monitor.describe_hang(self._hang_seconds)
+            if self.problem:
                 try:
                     if silent:
                         remove_executors(self._context, self._tag, silent)

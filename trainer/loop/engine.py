@@ -68,7 +68,7 @@ class _Engine:
         schedule = build_schedule(run.recipe, optimizer, steps)
         if schedule:
             described |= describe_schedule(schedule, steps)
-        for head in run.recipe.parts.values():
+        for head in run.recipe.heads_by_name.values():
             move_loss(head.loss, device)
         self.state = TrainingState(run, network, optimizer, schedule, described)
         self._replicas = Replicas(network, [] if run.strategy.own_optimizer else [optimizer], run.world)

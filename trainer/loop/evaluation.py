@@ -54,7 +54,7 @@ def evaluate(
         unread: The columns of the dataset that batches do not have.
     """
     recipe, heads = objective.recipe, len(objective.heads)
-    metrics = [_HeadMetrics(head, recipe.parts[head], objective, world) for head in recipe.labels]
+    metrics = [_HeadMetrics(head, recipe.heads_by_name[head], objective, world) for head in recipe.labels]
     loss_sums = torch.zeros(heads, dtype=torch.float64, device=world.device)
     weight_sums = torch.zeros_like(loss_sums)
     needs_output = any(each.metrics for each in metrics)

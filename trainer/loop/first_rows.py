@@ -15,6 +15,7 @@ from trainyard.errors import TrainyardError, summarize
 from trainyard.schemas.heads import name_metric
 from trainyard.trainer.data.loader import Loader
 from trainyard.trainer.loop.evaluation import to_number
+from trainyard.trainer.model.loss_kinds import get_function
 from trainyard.trainer.model.objective import Objective, select_labeled
 from trainyard.trainer.verification.check import ROWS
 
@@ -43,15 +44,16 @@ class FirstRows:
             TrainyardError: One does not; the message names it.
         """
         recipe = self.objective.recipe
+        if not self.validates:  # a training may return other outputs, and its first step is the first to compute them
+            recipe.split_output(output)
+            return
         labels = self._read_labels()
-        has_losses = recipe.step is None and (self.validates or recipe.transform is None)
         for name, part in recipe.split_output(output).items():
             if recipe.labels.get(name) not in labels:
                 continue
-            if has_losses:
+            if recipe.step is None:
                 self._check_loss(name, part, labels)
-            if self.validates:
-                self._check_metrics(name, part, labels[recipe.labels[name]])
+            self._check_metrics(name, part, labels[recipe.labels[name]])
 
     def _read_labels(self) -> dict[str, Tensor]:
         """Return the labels that are numbers or tensors, as they are stored."""
@@ -66,7 +68,8 @@ class FirstRows:
         except TrainyardError:
             raise
         except Exception as error:
-            if not name:  # the first step raises it, too
+            is_of_torch = type(get_function(self.objective.heads[name].loss)).__module__.startswith("torch.")
+            if not (name and is_of_torch):  # another one may need more rows; validation raises what remains
                 return
             label = labels[self.objective.recipe.labels[name]]
             raise TrainyardError(
@@ -78,7 +81,7 @@ class FirstRows:
         missing = self.objective.missing.get(name)
         if missing is not None:
             output, label = select_labeled(output, label, missing)
-        for key, metric in self.objective.recipe.parts[name].metrics_by_name.items() if len(label) else ():
+        for key, metric in self.objective.recipe.heads_by_name[name].metrics_by_name.items() if len(label) else ():
             copied = _copy_metric(metric)
             full_name = name_metric(name, key)
             try:

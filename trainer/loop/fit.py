@@ -154,18 +154,22 @@ def fit(
         raise TrainyardError("fit: write recipe= or loop=, and not both.")
     if (recipe_params and loop) or (loop_params and recipe):
         raise TrainyardError("fit: recipe_params are those of recipe=, and loop_params those of loop=.")
-    own_loop = load_loop(loop) if isinstance(loop, str) else loop
+    phases = phases or Phases(None)
+    with phases.importing():
+        own_loop = load_loop(loop) if isinstance(loop, str) else loop
     with init_world(world) as world:
         parsed = parse_options(options)
         dataset, version = (dataset, manifest) if manifest else manifests.find(dataset)
         params = parse_params(recipe_params or {})
+        if recipe:
+            with phases.importing():
+                params = recipes.add_categories(recipe, params, version.fitted)
         job = Job(
             recipe=recipe or describe_loop(loop), dataset=dataset, model=model, mix=mix, world=world,
-            params=recipes.add_categories(recipe, params, version.fitted) if recipe
-            else parse_params(loop_params or {}, "loop_params"),
+            params=params if recipe else parse_params(loop_params or {}, "loop_params"),
             start_from=start_from and artifacts.pin(start_from), options=parsed, strategy=parse_strategy(strategy),
             application=application, manifest=hold_out(version, parsed.fold) if parsed.fold else version,
-            phases=phases or Phases(None),
+            phases=phases,
         )  # fmt: skip
         check_combination(job.strategy, job.options)
         if own_loop:
@@ -245,7 +249,9 @@ def _set_up(
     """Build the model and the loaders, and check that they match."""
     world, options = job.world, job.options
     torch.manual_seed(options.seed)
-    recipe = transfer.replace_start(recipes.load(job.recipe, job.params), job.start_from)
+    with job.phases.importing():
+        recipe = recipes.load(job.recipe, job.params)
+    recipe = transfer.replace_start(recipe, job.start_from)
     recipe = recipe.find_masks(column.name for column in job.manifest.columns)
     warnings = {*transfer.initialize(recipe, world.is_main), *transfer.compare_values(recipe, job.manifest.fitted)}
     check_recipe(job.recipe, recipe, may_be_lazy=world.size == 1 and checkpoints is None)

@@ -36,12 +36,14 @@ def build_objective(recipe: Recipe, manifests: Sequence[DatasetManifest]) -> Obj
         manifests: The dataset, and those that are mixed into it.
     """
     missing = {
-        name: value for name in recipe.labels if (value := _find_missing(recipe.parts[name], manifests)) is not None
+        name: value
+        for name in recipe.labels
+        if (value := _find_missing(recipe.heads_by_name[name], manifests)) is not None
     }
     if recipe.step:
         return Objective(recipe, missing)
     weighed, max_classes = [], {}
-    for name, head in recipe.parts.items():
+    for name, head in recipe.heads_by_name.items():
         ignores = ignores_labels(head, manifests)
         of_classes = is_any(head.loss, OF_CLASSES)
         loss = get_function(head.loss)
@@ -56,7 +58,11 @@ def build_objective(recipe: Recipe, manifests: Sequence[DatasetManifest]) -> Obj
 
 def find_warnings(recipe: Recipe, manifests: Sequence[DatasetManifest]) -> list[str]:
     """Return what of a recipe may not do what its author expects with these datasets, a sentence each."""
-    return [] if recipe.step else [text for head in recipe.parts.values() for text in _find_warnings(head, manifests)]
+    return (
+        []
+        if recipe.step
+        else [text for head in recipe.heads_by_name.values() for text in _find_warnings(head, manifests)]
+    )
 
 
 def _find_warnings(head: Head, manifests: Sequence[DatasetManifest]) -> Iterator[str]:
@@ -88,12 +94,9 @@ def _find_missing(head: Head, manifests: Sequence[DatasetManifest]) -> float | N
     has_nulls = any(labels.nulls for labels in statistics)
     if column.kind != "scalar":
         return None
-    if column.type in _FLOATS:
-        has_nan = any(math.isnan(value) for labels in statistics for value in labels.min)
-        return math.nan if has_nulls or has_nan else None
-    if has_nulls:
-        return MISSING_CLASS
-    return get_ignored_label(head.loss) if is_any(head.loss, OF_CLASSES) and ignores_labels(head, manifests) else None
+    if not has_nulls:
+        return None
+    return math.nan if column.type in _FLOATS else MISSING_CLASS
 
 
 def check_labels(path: str, recipe: Recipe, manifest: DatasetManifest, splits: Sequence[str]) -> None:
@@ -118,7 +121,7 @@ def check_labels(path: str, recipe: Recipe, manifest: DatasetManifest, splits: S
                 f"recipe {path!r}: the head {name!r} has the label {head.label!r}, which the dataset does not have; "
                 f"its columns are {', '.join(names)}."
             )
-    for head in recipe.parts.values():
+    for head in recipe.heads_by_name.values():
         if head.label is not None:
             _check_labels(path, recipe, head, manifest.column(head.label), manifest, splits)
 

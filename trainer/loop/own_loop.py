@@ -136,9 +136,11 @@ class _Builder:
     def build_model(self, path: str, params: Mapping[str, Any]) -> Model:
         """Return the model of a recipe, on the CPU."""
         job = self._job
-        parsed = recipes.add_categories(path, parse_params(params), job.manifest.fitted)
+        with job.phases.importing():
+            parsed = recipes.add_categories(path, parse_params(params), job.manifest.fitted)
+            recipe = recipes.load(path, parsed)
         start_from, self._start_from = self._start_from, None  # it is for the first network
-        recipe = transfer.replace_start(recipes.load(path, parsed), start_from)
+        recipe = transfer.replace_start(recipe, start_from)
         recipe = recipe.find_masks(column.name for column in job.manifest.columns)
         warnings = transfer.initialize(recipe, job.world.is_main)
         warnings += transfer.compare_values(recipe, job.manifest.fitted)

@@ -129,7 +129,7 @@ class Stepper:
             else:
                 output = model(columns)
                 for name, part in recipe.split_output(output).items():
-                    run.warnings.update(find_shape_warnings(recipe.parts[name], part, columns))
+                    run.warnings.update(find_shape_warnings(recipe.heads_by_name[name], part, columns))
                 losses = run.objective.compute_losses(output, columns)
         for loss in losses:
             check_is_mean(loss)

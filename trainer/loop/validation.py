@@ -188,7 +188,7 @@ def check_recipe(path: str, recipe: Recipe, may_be_lazy: bool, of_loop: bool = F
         TrainyardError: There is no loss, the model has a state that is no tensor or has no shape, the loss has
             parameters or is no mean, or a metric is a collection.
     """
-    for name, head in recipe.parts.items():
+    for name, head in recipe.heads_by_name.items():
         if not of_loop and recipe.step is None and (head.loss is None or head.label is None):
             of_head = f"head {name!r}: " if name else ""
             raise TrainyardError(
@@ -213,7 +213,7 @@ def check_recipe(path: str, recipe: Recipe, may_be_lazy: bool, of_loop: bool = F
             f"recipe {path!r}: {others[0]!r} in the state of the model is no tensor, and would not be saved with it. "
             "Make it a buffer (register_buffer)."
         )
-    for head in recipe.parts.values():
+    for head in recipe.heads_by_name.values():
         loss = get_function(head.loss)
         if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
             raise TrainyardError(

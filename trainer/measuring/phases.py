@@ -135,6 +135,16 @@ class Phases:
         self._omitted = 0
         self._omitted_from = self._omitted_to = 0
 
+    @contextmanager
+    def importing(self) -> Iterator[None]:
+        """Say that the body imports the user's code, whose libraries may keep other threads waiting."""
+        before = self.current.phase
+        self.current.enter(Phase.IMPORT)
+        try:
+            yield
+        finally:
+            self.current.enter(before)
+
     def measure(self, phase: Phase) -> _HostPhase | _DataWait | _DevicePhase:
         """Return a context manager whose duration is added to the phase."""
         times = self.device_times

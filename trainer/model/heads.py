@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -72,7 +73,7 @@ class Head:
 
     @cached_property
     def metrics_by_name(self) -> Mapping[str, Metric]:
-        """The metrics, by name; those that are given by their names are created once."""
+        """The metrics of this head alone, by name: copies of those that are given, which several heads may share."""
         if isinstance(self.metrics, Mapping):
-            return self.metrics
+            return deepcopy(dict(self.metrics))
         return named_metrics.build_metrics(self.metrics, self.classes, loss_kinds.get_ignored_label(self.loss))

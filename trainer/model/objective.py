@@ -39,7 +39,7 @@ class Objective:
     @cached_property
     def heads(self) -> Mapping[str, Head]:
         """What has a loss, by name."""
-        return {ONLY: Head()} if self.recipe.step else self.recipe.parts
+        return {ONLY: Head()} if self.recipe.step else self.recipe.heads_by_name
 
     def compute_losses(self, output: Any, columns: Batch) -> list[Tensor]:
         """Return the loss of each head for the output of the network, a mean over the labels of the batch.

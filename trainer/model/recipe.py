@@ -134,7 +134,7 @@ class Recipe:
             raise TrainyardError(f"Recipe: sequences={self.sequences!r} is not valid; write 'padded' or 'nested'.")
         if self.keywords and self.sequences == "nested" and len(self.inputs) < len({*self.keywords.values()}):
             raise TrainyardError("Recipe: features= names a mask, which sequences='nested' has not; write 'padded'.")
-        for head in self.parts.values():
+        for head in self.heads_by_name.values():
             if own := [name for name in head.metrics if name in OWN_METRICS]:
                 raise TrainyardError(
                     f"Recipe: metrics= has {own[0]!r}, which each epoch has already; choose another name."
@@ -147,7 +147,7 @@ class Recipe:
             raise TrainyardError("Recipe: metrics= compare the output with a label; set label=.")
 
     @cached_property
-    def parts(self) -> Mapping[str, Head]:
+    def heads_by_name(self) -> Mapping[str, Head]:
         """The heads by name; a recipe without `heads` has one, whose name is empty."""
         only = Head(label=self.label, loss=self.loss, metrics=self.metrics, classes=self.classes, predict=self.predict)
         return self.heads or {ONLY: only}
@@ -155,14 +155,14 @@ class Recipe:
     @property
     def labels(self) -> dict[str, str]:
         """The label column of each head that has one."""
-        return {name: head.label for name, head in self.parts.items() if head.label is not None}
+        return {name: head.label for name, head in self.heads_by_name.items() if head.label is not None}
 
     @cached_property
     def metrics_by_name(self) -> Mapping[str, Metric]:
         """The metrics of all heads; those of the head `kind` are named `kind/accuracy`."""
         return {
             name_metric(head, name): metric
-            for head, part in self.parts.items() for name, metric in part.metrics_by_name.items()
+            for head, part in self.heads_by_name.items() for name, metric in part.metrics_by_name.items()
         }  # fmt: skip
 
     def split_output(self, output: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _FORWARD = 'trap "kill -TERM $0" TERM; echo; read -r _'
-"""Send the first SIGTERM on to the process $0, until its end closes the standard input. A line says that it listens."""
+"""Send the first SIGTERM on to the process $0, until that one ends. A line says that it listens."""
 
 
 @contextmanager
@@ -34,5 +34,8 @@ def forward_sigterm() -> Iterator[None]:
         print(f"a SIGTERM of YARN does not reach this worker: {error}", flush=True)
         yield
         return
-    with shell:  # closes its standard input, and waits for its end
-        yield
+    with shell:
+        try:
+            yield
+        finally:
+            shell.kill()  # processes that were forked meanwhile may hold the pipe to it

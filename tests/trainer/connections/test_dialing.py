@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 
 import pytest
 import torch.distributed as dist
@@ -32,17 +34,34 @@ def listeners(store: dist.Store) -> Iterator[list[socket.socket]]:
         each.close()
 
 
-def test_a_worker_connects_to_one_worker_of_each_other_host(store: dist.Store, listeners: list[socket.socket]) -> None:
-    dialing.dial_others(store, 1, HOSTS, listeners[1])
-    connected = []
+def test_the_first_worker_of_a_host_connects_to_the_first_one_of_each_other_host(
+    store: dist.Store, listeners: list[socket.socket]
+) -> None:
+    for rank in (0, 1):
+        dialing.dial_others(store, rank, HOSTS, listeners[rank])
+    connected = {}
     for rank, listener in enumerate(listeners):
-        listener.settimeout(0.2 if rank in (0, 1, 4) else 60)
-        try:
-            listener.accept()[0].close()
-            connected.append(rank)
-        except TimeoutError:
-            continue
-    assert connected == [2, 3]
+        listener.setblocking(False)
+        connected[rank] = 0
+        with suppress(BlockingIOError):
+            while True:
+                listener.accept()[0].close()
+                connected[rank] += 1
+    assert connected == {0: 0, 1: 0, 2: 1, 3: 1, 4: 0}
+
+
+@pytest.mark.parametrize(("nodes", "workers"), [(2, 8), (4, 4)])
+def test_many_workers_of_each_host_connect_at_once(
+    store: dist.Store, monkeypatch: pytest.MonkeyPatch, nodes: int, workers: int
+) -> None:
+    """A backlog that is full drops what arrives. Each host is an address of the loopback interface."""
+    monkeypatch.setattr(dialing, "DIAL_SECONDS", 5.0)
+    hosts = [f"127.0.0.{2 + rank // workers}" for rank in range(nodes * workers)]
+    with ExitStack() as opened, ThreadPoolExecutor(len(hosts)) as pool:
+        sockets = [opened.enter_context(listen(host, nodes)) for host in hosts]
+        done = [pool.submit(dialing.dial_others, store, rank, hosts, each) for rank, each in enumerate(sockets)]
+        for each in done:
+            each.result()
 
 
 def test_a_firewall_that_drops_what_is_sent_is_named_with_host_and_port_after_the_deadline(

@@ -94,6 +94,20 @@ def test_after_a_pause_of_the_driver_no_worker_is_silent_at_once(monkeypatch: py
     assert silent == [False] * 22 + [True] + [False] * 22 + [True] * 2
 
 
+@pytest.mark.parametrize(("hosts", "seconds"), [(("node1", "node1"), 22), (("node1", "node2"), 66)])
+def test_all_workers_of_several_hosts_are_silent_later_for_the_driver_may_be_cut_off(
+    monkeypatch: pytest.MonkeyPatch, hosts: tuple[str, str], seconds: int
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monitor = HeartbeatMonitor()
+    for rank, host in enumerate(hosts):
+        monitor._record(rank, host, CurrentPhase(Phase.FORWARD))
+    while not (silent := monitor.find_silent(22.0)):
+        clock[0] += 1
+    assert (sorted(silent), clock[0]) == ([0, 1], 1000 + seconds + 1)
+
+
 @pytest.mark.parametrize("text", ["0", "-1", "soon", "nan"])
 def test_a_silence_of_no_positive_number_of_seconds_is_refused(text: str) -> None:
     with pytest.raises(TrainyardError, match=rf"spark\.trainyard\.silenceSeconds='{text}' is no number of seconds"):

@@ -195,3 +195,25 @@ def test_outputs_that_do_not_match_the_heads_are_refused_before_the_first_epoch(
     with pytest.raises(TrainyardError, match=message):
         train(complete, tmp_path, recipe_params={"returns": returns})
     assert "epoch" not in capsys.readouterr().out
+
+
+def test_heads_with_the_same_metrics_have_values_of_their_own(complete: str, tmp_path: Path) -> None:
+    metrics = train(complete, tmp_path / "model", "sharing_metrics", epochs=1).history.epochs[0]
+    model = load_model(str(tmp_path / "model"))
+    [rows] = Dataset(complete, split="validation", batch_size=60, shuffle=False)
+    size = torch.from_numpy(model.predict({"x": rows["x"]})["size_prediction"])
+    assert metrics["size/mae"] == pytest.approx((size - rows["size"]).abs().mean().item(), abs=1e-5)
+    assert metrics["other/mae"] == pytest.approx((size + rows["size"]).abs().mean().item(), abs=1e-5)
+
+
+def test_a_metric_of_ones_own_counts_the_rows_whose_label_the_loss_ignores(complete: str, tmp_path: Path) -> None:
+    """As an evaluation does."""
+    metrics = train(complete, tmp_path / "model", "ignoring_a_class", epochs=1).history.epochs[0]
+    [rows] = Dataset(complete, split="validation", batch_size=60, shuffle=False)
+    predicted = load_model(str(tmp_path / "model")).predict({"x": rows["x"]})["prediction"].argmax(1)
+    assert metrics["accuracy"] == pytest.approx(accuracy_score(rows["kind"], predicted))
+
+
+def test_a_model_may_return_something_else_where_it_is_not_trained(tmp_path: Path) -> None:
+    dataset = datasets.write(tmp_path / "dataset", {"train": heads.rows(50)})
+    assert math.isfinite(train(dataset, tmp_path / "model", "other_in_training", epochs=1).history.epochs[0]["loss"])

@@ -130,3 +130,12 @@ def test_waiting_for_a_worker_that_still_validates_is_neither_validation_nor_par
     names = {event["name"] for event in trace if event["ph"] == "X" and steps[0] <= event["ts"] < steps[1]}
     assert "data wait" in names, "the steps begin with an epoch, not at the synchronization after it"
     assert quick["wait for workers"] > quick["validate"]
+
+
+def test_an_import_is_the_current_phase_within_another() -> None:
+    phases = Phases(None)
+    with phases.measure(Phase.SET_UP):
+        with phases.importing():
+            assert phases.current.phase == Phase.IMPORT
+        assert phases.current.phase == Phase.SET_UP
+    assert set(phases.totals) == {"set up"}

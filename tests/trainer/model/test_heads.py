@@ -27,7 +27,7 @@ def test_the_label_of_a_head_has_its_name_by_default() -> None:
     recipe = Recipe(model=nn.Identity(), features="x", heads={"kind": Head(classes=3), "size": Head(label="cm")})
     assert recipe.labels == {"kind": "kind", "size": "cm"}
     assert recipe.columns == ("x", "kind", "cm")
-    assert isinstance(recipe.parts["kind"].loss, nn.CrossEntropyLoss)
+    assert isinstance(recipe.heads_by_name["kind"].loss, nn.CrossEntropyLoss)
 
 
 @pytest.mark.parametrize("field", [{"label": "kind"}, {"loss": nn.MSELoss()}, {"classes": 3}, {"predict": dict}])

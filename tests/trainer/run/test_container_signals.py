@@ -58,3 +58,24 @@ def test_a_sigterm_of_the_container_reaches_its_worker_and_the_container_lives_u
         os.killpg(container.pid, signal.SIGTERM)
         assert container.stdout.read() == "True\n"
         assert container.wait(60) >= 0, "the SIGTERM has not ended the session's leader"
+
+
+@pytest.mark.slow
+def test_a_process_that_a_worker_has_forked_does_not_keep_it_from_its_end() -> None:
+    """As the processes of a DataLoader that an error's traceback keeps alive."""
+    program = """
+import os, time
+from trainyard.trainer.run.control_sync import Termination
+with Termination():
+    if os.fork() == 0:
+        time.sleep(60)
+        os._exit(0)
+print("ended", flush=True)
+os.killpg(0, 9)
+"""
+    environment = os.environ | {"CONTAINER_ID": "container_1", "PYTHONPATH": str(Path(archive.__file__).parents[3])}
+    done = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True,
+        timeout=50,
+    )  # fmt: skip
+    assert (done.stdout, done.returncode) == ("ended\n", -signal.SIGKILL)

@@ -177,7 +177,7 @@ def read(directory: str, unreadable: dict[str, str] | None = None) -> list[dict[
     Args:
         directory: The run's directory.
         unreadable: Where to note what was left out, and why a file, or a line of it, cannot be read; None raises the
-            error.
+            error, and notes nothing of what was left out.
     """
     events: list[dict[str, Any]] = []
     root = uris.join(directory, "events")
