@@ -64,12 +64,12 @@ def train(exports: Exports, cluster: Cluster, stop: Stop) -> tuple[Plan, str]:
     dag = DAG("stopped", schedule=None)
     dag.fileloc = str(ROOT / "tests" / "cluster" / "dags" / "slow" / "dag.py")
     operator = TrainOperator(
-        task_id="train", dag=dag, recipe="slow.recipe:network", dataset=str(dataset.spec["dataset"]), model="model",
+        task_id="train", dag=dag, recipe="slow.recipe:network", dataset=str(dataset.job.spec["dataset"]), model="model",
         workers=2, epochs=1, batch_size=5, memory=Memory(heap="512m", native="2g"),
         placement=Placement(queue="train", node_label="gpu"),
     )  # fmt: skip
     plan = build_plan(operator, exports.root)
-    progress = progress_uri(plan.task_key)
+    progress = progress_uri(plan.job.task_key)
 
     def stop_once_it_trains(_: Cluster, application: str) -> bool:
         if not (storage.exists(progress) and b'"forward"' in storage.read(progress)):
@@ -79,7 +79,7 @@ def train(exports: Exports, cluster: Cluster, stop: Stop) -> tuple[Plan, str]:
 
     record = run_with_fault(plan, cluster, stop_once_it_trains)
     assert record.output["restarts"] == 1
-    [restart] = [event for event in events.read(plan.task_key.directory) if event["name"] == "restart"]
+    [restart] = [event for event in events.read(plan.job.task_key.directory) if event["name"] == "restart"]
     return plan, str(restart["args"]["reason"])
 
 

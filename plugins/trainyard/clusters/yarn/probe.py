@@ -59,7 +59,7 @@ _ACCESS = """
 import base64, io, sys, tarfile
 tarfile.open(fileobj=io.BytesIO(base64.b64decode({files!r}))).extractall()
 sys.path.insert(0, {code!r})
-from trainyard.files import storage
+from trainyard.files import trial
 for uri in {uris!r}:
     if error := trial.write_error(uri):
         sys.exit(uri + ": " + error)
@@ -134,7 +134,7 @@ def find_storage_error(
         TrainyardError: YARN refuses the container, or an archive is not in storage.
         NoRoomError: No container was granted in time.
     """
-    program = _ACCESS.format(files=_pack_files(), code=_CODE, uris=list(uris))
+    program = build_access_program(uris)
     id = manager.submit(
         name="trainyard-probe", queue=queue, label=label, memory=ACCESS_MB, environment=environment,
         command=_as_command(f"exec {shlex.quote(runtime.python)} -c {shlex.quote(program)}"),
@@ -143,9 +143,15 @@ def find_storage_error(
     return _reason(manager, id, UNPACK_SECONDS if runtime.on_hdfs else SECONDS)
 
 
+def build_access_program(uris: Sequence[str]) -> str:
+    """Return the Python program that writes and reads a file in each directory, with Trainyard's code in it."""
+    return _ACCESS.format(files=_pack_files(), code=_CODE, uris=list(uris))
+
+
 def _pack_files() -> str:
     """Return an archive of the code that accesses storage, and of Hadoop's configuration where Spark would ship it."""
-    files = {f"{_CODE}/trainyard/{name}": archive.PACKAGE / name for name in archive.SHIPPED_MODULES}
+    names = [*archive.SHIPPED_MODULES, *(f"files/{file.name}" for file in (archive.PACKAGE / "files").glob("*.py"))]
+    files = {f"{_CODE}/trainyard/{name}": archive.PACKAGE / name for name in sorted(names)}
     if folder := hadoop_conf.find_folder():
         files |= {f"{SHIPPED_HADOOP_CONF}/{name}": Path(folder, name) for name in ("core-site.xml", "hdfs-site.xml")}
     packed = io.BytesIO()
