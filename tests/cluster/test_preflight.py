@@ -70,7 +70,7 @@ def test_the_example_fits_the_cluster(cluster: Cluster, shell: Shell) -> None:
     table = process.stdout
     assert "DOES NOT FIT" not in table
     assert "2 x 3072 MB, 1 core, 1 GPU" in table and "12288 MB, 8 cores, 4 GPUs" in table
-    assert "fsspec, numpy, pyarrow, pydantic, safetensors, tenacity, torch" in table
+    assert "fsspec, numpy, psutil, pyarrow, pydantic, safetensors, tenacity, torch" in table
     assert "found by nvidia-smi" in table
     assert f"{cluster.storage}  " in table
     assert table.count("accessible on nodes without a label") == 2, "one as all drivers, one as all executors"
@@ -83,7 +83,7 @@ def test_the_doctor_reports_nodes_gpus_and_their_python(cluster: Cluster, shell:
     process = shell("PYTHONPATH=plugins:. python -m trainyard doctor")
     lines = {line.split("  ")[0]: line for line in process.stdout.splitlines()}
     assert "2 nodes, 12288 MB, 4 GPUs, by queue train" in lines["label gpu"]
-    assert "imports fsspec, numpy, pyarrow, pydantic, safetensors, tenacity, torch" in lines["Java, Python of gpu"]
+    assert "imports fsspec, numpy, psutil, pyarrow, pydantic, safetensors, tenacity, torch" in lines["Java, Python of gpu"]
     assert lines["GPU of gpu"].endswith("ok")
     for label in ("no label", "gpu"):
         assert f"{cluster.storage}, written and read in a container" in lines[f"storage of {label}"]
