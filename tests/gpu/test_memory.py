@@ -23,7 +23,7 @@ from trainyard.trainer.model.trained_model import load_model
 
 pytestmark = [pytest.mark.full, pytest.mark.slow]
 
-PLAN: Any = SimpleNamespace(spec={})
+PLAN: Any = SimpleNamespace(job=SimpleNamespace(spec={}))
 MIB = 1 << 20
 
 
