@@ -83,7 +83,8 @@ def test_the_doctor_reports_nodes_gpus_and_their_python(cluster: Cluster, shell:
     process = shell("PYTHONPATH=plugins:. python -m trainyard doctor")
     lines = {line.split("  ")[0]: line for line in process.stdout.splitlines()}
     assert "2 nodes, 12288 MB, 4 GPUs, by queue train" in lines["label gpu"]
-    assert "imports fsspec, numpy, psutil, pyarrow, pydantic, safetensors, tenacity, torch" in lines["Java, Python of gpu"]
+    python = lines["Java, Python of gpu"]
+    assert "imports fsspec, numpy, psutil, pyarrow, pydantic, safetensors, tenacity, torch" in python
     assert lines["GPU of gpu"].endswith("ok")
     for label in ("no label", "gpu"):
         assert f"{cluster.storage}, written and read in a container" in lines[f"storage of {label}"]
