@@ -37,6 +37,9 @@ ALL_SILENT_FACTOR = 3.0
 """How much longer the driver waits if the workers of all of several hosts are silent."""
 SERVICE = "heartbeats"
 INTERVAL_SECONDS = 1.0
+IMPORTING = (Phase.START, Phase.IMPORT)
+IMPORTING_INTERVAL_SECONDS = 0.1
+"""How often a worker that imports sends heartbeats, so that the driver soon knows that it no longer does."""
 ANSWER_SECONDS = 3.0
 """How long a worker waits for an answer, or for a new connection, before it connects again."""
 PAUSED_SECONDS = 5.0
@@ -83,8 +86,7 @@ def find_silent(heartbeats: Mapping[int, Heartbeat], before: float) -> list[int]
         heartbeats: The last heartbeat of each worker, by rank.
         before: The time.
     """
-    importing = (Phase.START, Phase.IMPORT)
-    late = (rank for rank, beat in heartbeats.items() if beat.received < before and beat.current.phase not in importing)
+    late = (rank for rank, beat in heartbeats.items() if beat.received < before and beat.current.phase not in IMPORTING)
     return sorted(late)
 
 
@@ -267,7 +269,7 @@ class HeartbeatSender:
                     return
                 with suppress(OSError):
                     self._connect_again()
-            self._stopped.wait(INTERVAL_SECONDS)
+            self._stopped.wait(IMPORTING_INTERVAL_SECONDS if self._current.phase in IMPORTING else INTERVAL_SECONDS)
         with suppress(OSError):
             self._send_heartbeat()
 
