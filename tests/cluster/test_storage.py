@@ -11,10 +11,12 @@ import time
 from multiprocessing import get_context
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
 from stack.hadoop.cluster import Cluster
+from tests.cluster.jobs import wait_for
 from tests.plugins.readers import read_while_replaced
 from tests.trainer.workers import Workers
 from trainyard.errors import DeadlineError
@@ -61,6 +63,7 @@ def test_a_name_node_that_was_silent_for_a_while_is_used_again(
     storage.create(uri, b"before")
     os.kill(name_node, signal.SIGSTOP)
     try:
+        wait_for(lambda: psutil.Process(name_node).status() == psutil.STATUS_STOPPED)
         with monkeypatch.context() as short, pytest.raises(DeadlineError, match="no answer within 1 s"):
             short.setattr(hdfs, "CALL_SECONDS", 1.0)
             storage.exists(uri)
