@@ -38,6 +38,8 @@ ALL_SILENT_FACTOR = 3.0
 SERVICE = "heartbeats"
 INTERVAL_SECONDS = 1.0
 IMPORTING = (Phase.START, Phase.IMPORT)
+IMPORTING_SILENCE_SECONDS = 120.0
+"""How long a worker that imports may be silent, if the setting is not longer."""
 IMPORTING_INTERVAL_SECONDS = 0.1
 """How often a worker that imports sends heartbeats, so that the driver soon knows that it no longer does."""
 ANSWER_SECONDS = 3.0
@@ -77,17 +79,19 @@ class Heartbeat:
     received: float = 0.0
 
 
-def find_silent(heartbeats: Mapping[int, Heartbeat], before: float) -> list[int]:
+def find_silent(heartbeats: Mapping[int, Heartbeat], before: float, importing_before: float) -> list[int]:
     """Return the workers whose last heartbeat arrived before a time of the driver's monotonic clock, sorted.
-
-    Those that import are none of them: loading large libraries may hold Python's lock for long.
 
     Args:
         heartbeats: The last heartbeat of each worker, by rank.
         before: The time.
+        importing_before: The time for workers that import: loading large libraries may hold Python's lock for long.
     """
-    late = (rank for rank, beat in heartbeats.items() if beat.received < before and beat.current.phase not in IMPORTING)
-    return sorted(late)
+    return sorted(
+        rank
+        for rank, beat in heartbeats.items()
+        if beat.received < (importing_before if beat.current.phase in IMPORTING else before)
+    )
 
 
 def describe_hang(heartbeats: Mapping[int, Heartbeat], at: float, seconds: float) -> str | None:
@@ -168,9 +172,10 @@ class HeartbeatMonitor:
         if at - self._resumed < seconds:
             return {}
         heartbeats = dict(self._heartbeats)
-        silent = find_silent(heartbeats, at - seconds)
+        importing_before = at - max(seconds, IMPORTING_SILENCE_SECONDS)
+        silent = find_silent(heartbeats, at - seconds, importing_before)
         if len(silent) == len(heartbeats) and len({beat.host for beat in heartbeats.values()}) > 1:
-            silent = find_silent(heartbeats, at - ALL_SILENT_FACTOR * seconds)
+            silent = find_silent(heartbeats, at - ALL_SILENT_FACTOR * seconds, importing_before)
         return {
             rank: f"rank {rank} on {heartbeats[rank].host}, in '{heartbeats[rank].current.phase}'" for rank in silent
         }

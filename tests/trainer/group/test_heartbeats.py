@@ -76,10 +76,13 @@ def hear(phase: str, received: float) -> Heartbeat:
     return replace(beat(phase), received=received)
 
 
-def test_workers_without_a_heartbeat_for_too_long_are_silent_unless_they_import() -> None:
-    beats = {2: hear("backward", 99.9), 0: hear("forward", 100.1), 1: hear("rendezvous", 0), 3: hear("import", 0)}
-    assert find_silent(beats, 100.0) == [1, 2]
-    assert find_silent({}, 100.0) == []
+def test_workers_without_a_heartbeat_for_too_long_are_silent_and_those_that_import_later() -> None:
+    beats = {
+        2: hear("backward", 99.9), 0: hear("forward", 100.1), 1: hear("rendezvous", 0), 3: hear("import", 50),
+        4: hear("start", 49),
+    }  # fmt: skip
+    assert find_silent(beats, 100.0, 50.0) == [1, 2, 4]
+    assert find_silent({}, 100.0, 50.0) == []
 
 
 def test_after_a_pause_of_the_driver_no_worker_is_silent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

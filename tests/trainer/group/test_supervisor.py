@@ -337,6 +337,7 @@ def test_a_group_with_a_worker_that_is_silent_is_restarted_and_names_it(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heartbeats, "DEFAULT_SILENCE_SECONDS", 4.0)
+    monkeypatch.setattr(heartbeats, "IMPORTING_SILENCE_SECONDS", 8.0)  # it may stop before its second heartbeat
     result = run(spark, faulty_spec(tmp_path, "1 17 stop"))
     assert (result["restarts"], result["epochs"], count_starts(tmp_path)) == (1, 2, 2)
     (restart,) = [e for e in event_log.read(str(tmp_path / "run")) if e["name"] == "restart"]
