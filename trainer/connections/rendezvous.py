@@ -13,8 +13,6 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_interface
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import psutil
-
 from trainyard.errors import TrainyardError
 from trainyard.trainer.connections.channel import DriverAddress, listen
 from trainyard.trainer.connections.dialing import dial_others
@@ -78,7 +76,7 @@ def listen_as_gloo(context: Any, host: str) -> socket.socket:
     Raises:
         TrainyardError: See `listen_for`.
     """
-    chosen = psutil.net_if_addrs().get(os.environ.get(_INTERFACE, ""), [])
+    chosen = _list_interfaces().get(os.environ.get(_INTERFACE, ""), [])
     own = next((each.address for each in chosen if each.family == socket.AF_INET), host)
     return listen_for(list_other_hosts(context), own, len(set(list_hosts(context))))
 
@@ -209,7 +207,7 @@ def _compare_builds(store: Any, rank: int, host: str) -> None:
 def _find_interface(address: str) -> str | None:
     """Return the network interface that has an address of this host."""
     own = ip_address(address)
-    for name, addresses in psutil.net_if_addrs().items():
+    for name, addresses in _list_interfaces().items():
         for each in addresses:
             if each.family in (socket.AF_INET, socket.AF_INET6) and _has(own, each.address, each.netmask):
                 return name
@@ -228,3 +226,12 @@ def _is_loopback(host: str) -> bool:
     with suppress(OSError):
         return ip_address(socket.getaddrinfo(host, 0)[0][4][0]).is_loopback
     return False
+
+
+def _list_interfaces() -> dict[str, list[Any]]:
+    """Return the addresses of each network interface; none without psutil, which `make gpu` does not need."""
+    try:
+        import psutil
+    except ImportError:
+        return {}
+    return psutil.net_if_addrs()
