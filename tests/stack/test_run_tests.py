@@ -125,7 +125,9 @@ def test_a_signal_interrupts_the_suites(checkout: Path, number: signal.Signals) 
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         "run_tests.ROOT = Path(sys.argv[1]); run_tests.can_start_hadoop = lambda: True; run_tests.main([])"
     )
-    process = subprocess.Popen([sys.executable, "-c", program, str(checkout)], cwd=ROOT, stdout=subprocess.DEVNULL)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", program, str(checkout)]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while len(list(checkout.glob("started.*"))) < run_tests.PROCESSES:
         assert process.poll() is None and time.monotonic() < deadline, list(checkout.rglob("*"))
