@@ -40,12 +40,10 @@ def pin_all(spark: SparkSession, spec: Spec) -> tuple[Spec, dict[str, Snapshot |
         one that is read with options that Trainyard does not know, or one that is not found. Files have no entry.
     """
     snapshots = {name: find_snapshot(spark, source) for name, source in spec.all_sources.items() if source.is_table}
-    pinned = {
-        name: source.at_version(snapshot.version)
-        if (snapshot := snapshots.get(name)) and not source.version
-        else source
-        for name, source in spec.all_sources.items()
-    }
+    pinned = dict(spec.all_sources)
+    for name, snapshot in snapshots.items():
+        if snapshot and not pinned[name].version:
+            pinned[name] = pinned[name].at_version(snapshot.version)
     update = {"sources": pinned} if spec.sources else {"source": pinned["source"]}
     return spec.model_copy(update=update), snapshots
 

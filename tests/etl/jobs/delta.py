@@ -7,7 +7,6 @@ Delta needs settings that a session has from its start, and jars that Maven fetc
 
 from __future__ import annotations
 
-import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,18 +16,14 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from stack.hadoop.jars import DELTA, fetch_jars
+from stack.hadoop.jars import DELTA
 from tests.etl import python_functions
+from tests.etl.jobs.lakehouse import COMPARED, export, use_session
 from trainyard.errors import TrainyardError
-from trainyard.etl.jobs.exporting import export as exports
 from trainyard.etl.jobs.exporting import sources
 from trainyard.etl.jobs.functions import UserFunction
 from trainyard.schemas import manifest
-from trainyard.schemas.results import DatasetResult
-from trainyard.schemas.runs.events import EventLog
-from trainyard.schemas.specs.export import ExportSpec
 from trainyard.schemas.specs.source import Source
-from trainyard.schemas.specs.task_key import TaskKey
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300, func_only=True)]
 
@@ -39,15 +34,12 @@ ROWS = 100
 def session(request: pytest.FixtureRequest) -> Iterator[Any]:
     """The session of the tests, which reads and writes Delta tables."""
     settings = {
-        "spark.jars": ",".join(map(str, sorted(fetch_jars(DELTA).glob("*.jar")))),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.snapshotPartitions": "1",
     }
-    options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_SUBMIT_ARGS", shlex.join([*options, "pyspark-shell"]))
-        yield request.getfixturevalue("spark")
+    with use_session(request, DELTA, settings) as session:
+        yield session
 
 
 @pytest.fixture(scope="module")
@@ -81,16 +73,6 @@ def orders(session: Any, tmp_path: Path) -> Iterator[str]:
     session.sql("DROP TABLE orders")
 
 
-def export(session: Any, folder: Path, source: dict[str, Any], **fields: Any) -> DatasetResult:
-    key = TaskKey(dag_id="d", run_id="r", task_id="export", directory=str(folder / "run"))
-    fields = {"prepare": "tests.etl.prepares:identity"} | fields
-    spec = ExportSpec(
-        task_key=key, dataset=str(folder / "dataset"),
-        source=Source.model_validate(source), splits={"train": 1.0}, shards=2, **fields,
-    )  # fmt: skip
-    return exports.run(session, spec, EventLog(key.directory, key.task, "driver"))
-
-
 def test_an_export_records_the_version_that_it_has_read(session: Any, orders: str, tmp_path: Path) -> None:
     result = export(session, tmp_path, {"table": orders})
     provenance = manifest.read_current(str(tmp_path / "dataset")).provenance
@@ -118,30 +100,27 @@ def test_what_is_written_during_an_export_is_not_read(session: Any, orders: str,
     assert (result.rows, result.source_versions) == (60, {"source": "2"})
 
 
-OPEN = {"fingerprint": "source=1 tables=? code=2 options=3", "skip_unchanged": True}
-
-
 def test_an_export_of_an_unchanged_table_writes_nothing(session: Any, orders: str, tmp_path: Path) -> None:
-    assert not export(session, tmp_path, {"table": orders}, **OPEN).reused
-    again = export(session, tmp_path, {"table": orders}, **OPEN)
+    assert not export(session, tmp_path, {"table": orders}, **COMPARED).reused
+    again = export(session, tmp_path, {"table": orders}, **COMPARED)
     assert (again.reused, again.version, again.rows) == (True, 1, 60)
     session.sql(f"INSERT INTO {orders} VALUES (60, 15)")
-    changed = export(session, tmp_path, {"table": orders}, **OPEN)
+    changed = export(session, tmp_path, {"table": orders}, **COMPARED)
     assert (changed.reused, changed.version, changed.rows) == (False, 2, 61)
 
 
 def test_a_table_that_is_created_anew_is_another_one(session: Any, orders: str, tmp_path: Path) -> None:
     """Its versions begin with 0 again."""
-    export(session, tmp_path, {"table": f"{orders}@0"}, **OPEN)
+    export(session, tmp_path, {"table": f"{orders}@0"}, **COMPARED)
     session.sql(f"DROP TABLE {orders}")
     shutil.rmtree(tmp_path / "orders")
     session.sql(f"CREATE TABLE {orders} USING delta LOCATION '{tmp_path}/orders' AS SELECT 7L AS id, 2D AS x")
-    assert not export(session, tmp_path, {"table": orders}, **OPEN).reused
+    assert not export(session, tmp_path, {"table": orders}, **COMPARED).reused
 
 
 def test_a_table_by_its_path_is_not_exported_again_either(session: Any, orders: str, tmp_path: Path) -> None:
     path = {"format": "Delta", "path": str(tmp_path / "orders")}
-    first, again = (export(session, tmp_path, path, **OPEN) for _ in range(2))
+    first, again = (export(session, tmp_path, path, **COMPARED) for _ in range(2))
     assert (first.reused, again.reused, again.source_versions) == (False, True, {"source": "2"})
 
 
@@ -171,8 +150,8 @@ def test_a_path_with_a_version_is_read_as_delta_reads_it(session: Any, orders: s
 
 def test_the_version_of_a_skipped_partition_is_its_own(session: Any, orders: str, tmp_path: Path) -> None:
     for name, number in (("a", 0), ("b", 2)):
-        export(session, tmp_path, {"table": f"{orders}@{number}"}, partition=name, **OPEN)
-    again = export(session, tmp_path, {"table": f"{orders}@0"}, partition="a", **OPEN)
+        export(session, tmp_path, {"table": f"{orders}@{number}"}, partition=name, **COMPARED)
+    again = export(session, tmp_path, {"table": f"{orders}@0"}, partition="a", **COMPARED)
     assert (again.reused, again.source_versions) == (True, {"source": "0"})
 
 

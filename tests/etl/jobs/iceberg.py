@@ -7,42 +7,31 @@ Iceberg needs Spark 4.1, settings that a session has from its start, and jars th
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stack.hadoop.jars import ICEBERG, fetch_jars
+from stack.hadoop.jars import ICEBERG
+from tests.etl.jobs.lakehouse import COMPARED, export, use_session
 from trainyard.errors import TrainyardError
-from trainyard.etl.jobs.exporting import export as exports
 from trainyard.schemas import manifest
-from trainyard.schemas.results import DatasetResult
-from trainyard.schemas.runs.events import EventLog
-from trainyard.schemas.specs.export import ExportSpec
-from trainyard.schemas.specs.source import Source
-from trainyard.schemas.specs.task_key import TaskKey
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300, func_only=True)]
-
-OPEN = {"fingerprint": "source=1 tables=? code=2 options=3", "skip_unchanged": True}
 
 
 @pytest.fixture(scope="module")
 def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The session of the tests, with a catalog `lake` of Iceberg tables."""
     settings = {
-        "spark.jars": ",".join(map(str, sorted(fetch_jars(ICEBERG).glob("*.jar")))),
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.lake.type": "hadoop",
         "spark.sql.catalog.lake.warehouse": tmp_path_factory.mktemp("lake").as_uri(),
     }
-    options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_SUBMIT_ARGS", shlex.join([*options, "pyspark-shell"]))
-        yield request.getfixturevalue("spark")
+    with use_session(request, ICEBERG, settings) as session:
+        yield session
 
 
 @pytest.fixture
@@ -60,15 +49,6 @@ def list_versions(session: Any, table: str) -> list[str]:
     """Return the ids of a table's snapshots, the first one first."""
     history = session.sql(f"SELECT snapshot_id FROM {table}.history ORDER BY made_current_at").collect()
     return [str(row["snapshot_id"]) for row in history]
-
-
-def export(session: Any, folder: Path, source: dict[str, Any], **fields: Any) -> DatasetResult:
-    key = TaskKey(dag_id="d", run_id="r", task_id="export", directory=str(folder / "run"))
-    spec = ExportSpec(
-        task_key=key, prepare="tests.etl.prepares:identity", dataset=str(folder / "dataset"),
-        source=Source.model_validate(source), splits={"train": 1.0}, shards=2, **fields,
-    )  # fmt: skip
-    return exports.run(session, spec, EventLog(key.directory, key.task, "driver"))
 
 
 def test_an_export_records_the_version_that_it_has_read(session: Any, orders: str, tmp_path: Path) -> None:
@@ -107,11 +87,11 @@ def test_what_is_written_during_an_export_is_not_read(session: Any, orders: str,
 
 
 def test_an_export_of_an_unchanged_table_writes_nothing(session: Any, orders: str, tmp_path: Path) -> None:
-    assert not export(session, tmp_path, {"table": orders}, **OPEN).reused
-    again = export(session, tmp_path, {"table": orders}, **OPEN)
+    assert not export(session, tmp_path, {"table": orders}, **COMPARED).reused
+    again = export(session, tmp_path, {"table": orders}, **COMPARED)
     assert (again.reused, again.version, again.rows) == (True, 1, 60)
     session.sql(f"INSERT INTO {orders} VALUES (60, 15)")
-    changed = export(session, tmp_path, {"table": orders}, **OPEN)
+    changed = export(session, tmp_path, {"table": orders}, **COMPARED)
     assert (changed.reused, changed.version, changed.rows) == (False, 2, 61)
 
 
