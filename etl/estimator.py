@@ -31,8 +31,9 @@ from trainyard.etl.fitting import encoding, fitting, vocabulary
 from trainyard.etl.jobs import predict
 from trainyard.etl.jobs.exporting import split_quality, splits
 from trainyard.files import uris
-from trainyard.schemas import fitted_state, manifest, model_artifact, texts
-from trainyard.schemas.fitted_state import FittedReference
+from trainyard.schemas import model_artifact, texts
+from trainyard.schemas.datasets import fitted_state, manifest
+from trainyard.schemas.datasets.fitted_state import FittedReference
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.specs.categories import Categories, Category

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from trainyard.trainer.formats.export import export
     from trainyard.trainer.loop.fit import FitResult, fit
     from trainyard.trainer.measuring.tracking import MLflow, TensorBoard
+    from trainyard.trainer.model.artifacts.trained_model import TrainedModel, load_model
     from trainyard.trainer.model.heads import Head
     from trainyard.trainer.model.integrations.datamodule import TrainyardDataModule as TrainyardDataModule
     from trainyard.trainer.model.integrations.lightning import from_lightning
     from trainyard.trainer.model.integrations.transformers import TrainyardTrainer as TrainyardTrainer
     from trainyard.trainer.model.recipe import Recipe
-    from trainyard.trainer.model.trained_model import TrainedModel, load_model
     from trainyard.trainer.run.batch import Batch
     from trainyard.trainer.run.run import Run
 
@@ -42,7 +42,7 @@ _MODULES = {
     "Run": "trainyard.trainer.run.run",
     "TensorBoard": "trainyard.trainer.measuring.tracking",
     "Threshold": "trainyard.schemas.specs.strategies",
-    "TrainedModel": "trainyard.trainer.model.trained_model",
+    "TrainedModel": "trainyard.trainer.model.artifacts.trained_model",
     "TrainyardDataModule": "trainyard.trainer.model.integrations.datamodule",
     "TrainyardTrainer": "trainyard.trainer.model.integrations.transformers",
     "decode_gray": "trainyard.trainer.data.reading.decoding",
@@ -50,7 +50,7 @@ _MODULES = {
     "export": "trainyard.trainer.formats.export",
     "fit": "trainyard.trainer.loop.fit",
     "from_lightning": "trainyard.trainer.model.integrations.lightning",
-    "load_model": "trainyard.trainer.model.trained_model",
+    "load_model": "trainyard.trainer.model.artifacts.trained_model",
 }
 
 __all__ = [

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.trainer import datasets
-from trainyard.schemas import manifest as manifests
+from trainyard.schemas.datasets import manifest as manifests
 from trainyard.trainer.data.loader import Loader, build_order
 from trainyard.trainer.data.reading.split_reader import SplitReader
 

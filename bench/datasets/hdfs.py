@@ -33,7 +33,7 @@ import torch
 from stack.hadoop.cluster import Cluster
 from tests.trainer import datasets
 from trainyard.files import storage, uris
-from trainyard.schemas import manifest as manifests
+from trainyard.schemas.datasets import manifest as manifests
 from trainyard.trainer.data.loader import Loader
 from trainyard.trainer.data.order import Order, window_steps
 from trainyard.trainer.data.reading.cache import ShardCache

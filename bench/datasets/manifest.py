@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from trainyard.schemas import manifest as manifests
-from trainyard.schemas.manifest import Column, DatasetManifest, Partition, Provenance, Shard, Split, Statistics
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets.manifest import Column, DatasetManifest, Partition, Provenance, Shard, Split, Statistics
 
 ROWS = 4096
 WRITES = 100

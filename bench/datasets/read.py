@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 
 from tests.trainer import datasets
-from trainyard.schemas import manifest as manifests
+from trainyard.schemas.datasets import manifest as manifests
 from trainyard.trainer.data.loader import Loader
 from trainyard.trainer.data.order import Order, window_steps
 from trainyard.trainer.data.reading.split_reader import SplitReader

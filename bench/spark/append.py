@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.etl.jobs.exporting import export
-from trainyard.schemas import manifest
+from trainyard.schemas.datasets import manifest
 from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.specs.export import ExportSpec
 from trainyard.schemas.specs.source import Source

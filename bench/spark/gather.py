@@ -32,8 +32,8 @@ from trainyard.etl.metrics.classification import Classification
 from trainyard.etl.metrics.rows import RowCount
 from trainyard.etl.metrics.scores import ModelMetrics
 from trainyard.etl.metrics.sums import ALL_ROWS, BUCKETS, RANGE_CELLS, Key, Slice, merge_sums, to_table
-from trainyard.schemas import manifest as manifests
-from trainyard.schemas import versions
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets import versions
 
 MIB = 1 << 20
 ENTRIES, COLUMNS = 4096, 3

@@ -31,7 +31,7 @@ from trainyard.etl.evaluation.evaluate import evaluate
 from trainyard.etl.jobs.exporting import sizes
 from trainyard.etl.jobs.predict import predict
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.model.artifacts.trained_model import load_model
 
 CORES = 2
 ONE = ["accuracy"]

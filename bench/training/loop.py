@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.trainer import datasets
-from trainyard.schemas import manifest as manifests
+from trainyard.schemas.datasets import manifest as manifests
 from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.specs.strategies import Allreduce
 from trainyard.schemas.specs.train import TrainOptions

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from trainyard.schemas.model_artifact import ModelArtifact
-from trainyard.trainer.model import weights
+from trainyard.trainer.model.artifacts import weights
 
 GIB = 1 << 30
 LAYER_FLOATS = 8192 * 8192  # 256 MiB

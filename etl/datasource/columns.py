@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.options import WriteOptions
-from trainyard.schemas.manifest import Column
+from trainyard.schemas.datasets.manifest import Column
 
 # Spark 4.1 has no such argument, and uses UTC.
 _TIMEZONE: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}

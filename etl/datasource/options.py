@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.fitted_state import FittedReference
-from trainyard.schemas.manifest import Provenance
+from trainyard.schemas.datasets.fitted_state import FittedReference
+from trainyard.schemas.datasets.manifest import Provenance
 from trainyard.schemas.specs.source import Drift, Expectation
 from trainyard.schemas.types import SPLIT_NAME, VALID_SPLIT_NAME
 from trainyard.schemas.validation.complaints import complaints
@@ -60,11 +60,11 @@ class WriteOptions:
     {"warn": 0.1, "fail": 0.25}. The write warns from `warn` on, and fails from `fail` on. "columns" names the columns
     to compare; default: all but dates and times."""
     fitted: FittedReference | None = None
-    """What was fitted on the training rows, as the JSON of a `trainyard.schemas.fitted_state.FittedReference` whose
-    document is in the dataset. Default: nothing."""
+    """What was fitted on the training rows, as the JSON of a `trainyard.schemas.datasets.fitted_state.FittedReference`
+    whose document is in the dataset. Default: nothing."""
     provenance: Provenance | None = None
-    """What wrote the rows, from what, as the JSON of a `trainyard.schemas.manifest.Provenance`. Default: a random
-    identifier of the write, and the time."""
+    """What wrote the rows, from what, as the JSON of a `trainyard.schemas.datasets.manifest.Provenance`. Default: a
+    random identifier of the write, and the time."""
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> WriteOptions:

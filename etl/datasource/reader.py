@@ -12,7 +12,7 @@ from trainyard.etl.datasource import columns, tensors
 from trainyard.etl.datasource.options import ReadOptions
 from trainyard.etl.datasource.writing import shards
 from trainyard.files import storage, uris
-from trainyard.schemas.manifest import DatasetManifest, Shard
+from trainyard.schemas.datasets.manifest import DatasetManifest, Shard
 from trainyard.trainer.data.reading.arrow_files import altered_if_invalid, check_index, read_batch
 
 

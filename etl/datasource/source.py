@@ -26,8 +26,8 @@ from trainyard.etl.datasource.map_in_arrow import map_in_arrow
 from trainyard.etl.datasource.options import ReadOptions, WriteOptions
 from trainyard.etl.datasource.reader import DatasetReader
 from trainyard.etl.datasource.writing.writer import DatasetWriter
-from trainyard.schemas import manifest
-from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.datasets import manifest
+from trainyard.schemas.datasets.manifest import DatasetManifest
 from trainyard.schemas.specs.source import FORMAT
 
 _OUTPUT = "output"

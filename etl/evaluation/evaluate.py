@@ -33,9 +33,9 @@ from trainyard.etl.scoring.inputs import check_inputs
 from trainyard.etl.scoring.scan import Rows, get_session, map_batches, select
 from trainyard.etl.scoring.worker_call import call_in_worker
 from trainyard.schemas import model_artifact
+from trainyard.schemas.datasets.manifest import Column
 from trainyard.schemas.evaluation import Baseline, Example, Scores
 from trainyard.schemas.heads import ONLY
-from trainyard.schemas.manifest import Column
 
 _Loaded = tuple[str, str, str, Column]
 """The URI of a model, the JSON of its `ModelArtifact`, a head, and its label."""

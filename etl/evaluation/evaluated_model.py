@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from trainyard.etl.metrics.family import MetricFamily
 from trainyard.etl.metrics.scores import ModelMetrics
+from trainyard.schemas.datasets.manifest import Column
 from trainyard.schemas.evaluation import Difference, Interval, Metrics, Scores, Slice
-from trainyard.schemas.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
 
 

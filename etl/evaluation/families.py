@@ -13,12 +13,12 @@ from trainyard.etl.metrics import build_families
 from trainyard.etl.metrics.family import Link, MetricFamily, OutputSpec
 from trainyard.etl.metrics.rows import RowCount
 from trainyard.etl.scoring import arrays, worker_model
+from trainyard.schemas.datasets.manifest import Column
 from trainyard.schemas.heads import name_metric, split_metric
-from trainyard.schemas.manifest import Column
 from trainyard.trainer.model import loss_kinds
+from trainyard.trainer.model.artifacts.trained_model import TrainedModel
 from trainyard.trainer.model.heads import Head
 from trainyard.trainer.model.recipe import Recipe
-from trainyard.trainer.model.trained_model import TrainedModel
 
 _POISSON: loss_kinds.Losses = (nn.PoissonNLLLoss, functional.poisson_nll_loss)
 

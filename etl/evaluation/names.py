@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from trainyard.errors import TrainyardError
 from trainyard.etl.evaluation.evaluated_model import EvaluatedModel
+from trainyard.schemas.datasets.fitted_state import Vocabulary
 from trainyard.schemas.evaluation import Example, Scores
-from trainyard.schemas.fitted_state import Vocabulary
 from trainyard.schemas.heads import name_metric
 
 S = TypeVar("S", bound=Scores)

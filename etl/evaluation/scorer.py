@@ -24,7 +24,7 @@ from trainyard.etl.metrics.family import Integers, ScoredRows, number_rows
 from trainyard.etl.metrics.sums import ALL_ROWS, BUCKETS, Slice, SumAccumulator
 from trainyard.etl.scoring import arrays, worker_model
 from trainyard.schemas.heads import ONLY
-from trainyard.trainer.model.trained_model import TrainedModel, to_array
+from trainyard.trainer.model.artifacts.trained_model import TrainedModel, to_array
 
 MAX_OUTPUTS = 1 << 20
 """The elements of outputs that are scored at a time: 8 MiB in float64, of which metrics take several at once."""

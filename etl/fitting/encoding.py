@@ -19,7 +19,7 @@ from trainyard.etl.datasource.columns import get_column
 from trainyard.etl.fitting.vocabulary import find_type
 from trainyard.etl.scoring.inputs import VOCABULARY
 from trainyard.etl.scoring.scan import DatasetScan, Rows, select
-from trainyard.schemas.fitted_state import UNKNOWN_CLASS, Vocabulary
+from trainyard.schemas.datasets.fitted_state import UNKNOWN_CLASS, Vocabulary
 
 _VALUE, _INDEX = "__vocabulary_value", "__vocabulary_index"
 

@@ -12,9 +12,9 @@ from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import get_column
 from trainyard.etl.fitting.vocabulary import find_vocabularies
 from trainyard.files import uris
-from trainyard.schemas import fitted_state, manifest
-from trainyard.schemas.fitted_state import FittedState
-from trainyard.schemas.manifest import DatasetManifest, fold_name
+from trainyard.schemas.datasets import fitted_state, manifest
+from trainyard.schemas.datasets.fitted_state import FittedState
+from trainyard.schemas.datasets.manifest import DatasetManifest, fold_name
 from trainyard.schemas.specs.categories import Category
 from trainyard.schemas.specs.export import ExportSpec
 

@@ -13,7 +13,7 @@ from pyspark.sql import types as spark
 
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import get_column, missing_column_error
-from trainyard.schemas.fitted_state import Vocabulary
+from trainyard.schemas.datasets.fitted_state import Vocabulary
 from trainyard.schemas.specs.categories import MAX_VALUES, Category
 
 MAX_CLASSES = 10_000

@@ -29,8 +29,8 @@ from trainyard.etl.jobs.exporting import source_partitions, sources
 from trainyard.etl.jobs.exporting.source_partitions import SourceFile
 from trainyard.etl.scoring.scan import Rows, select
 from trainyard.files import storage, uris
-from trainyard.schemas import manifest
-from trainyard.schemas.manifest import Provenance
+from trainyard.schemas.datasets import manifest
+from trainyard.schemas.datasets.manifest import Provenance
 from trainyard.schemas.results import PredictionsResult
 from trainyard.schemas.specs.predict import PredictSpec
 from trainyard.schemas.version_suffix import split_version

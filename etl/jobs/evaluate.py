@@ -8,7 +8,7 @@ from trainyard.etl.evaluation.evaluate import evaluate
 from trainyard.etl.jobs.exporting import sizes
 from trainyard.etl.jobs.preload import preload
 from trainyard.etl.scoring.scan import DatasetScan
-from trainyard.schemas import versions
+from trainyard.schemas.datasets import versions
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.results import EvaluationResult
 from trainyard.schemas.runs.events import EventLog

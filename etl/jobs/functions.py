@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.fitted_state import STATE, FittedState
+from trainyard.schemas.datasets.fitted_state import STATE, FittedState
 from trainyard.schemas.specs.source import FORMAT
 from trainyard.schemas.validation.params import convert_texts
 

@@ -21,8 +21,9 @@ from trainyard.etl.jobs.preload import preload
 from trainyard.etl.scoring import inputs
 from trainyard.etl.scoring.scan import DatasetScan, Rows, get_session, map_batches
 from trainyard.etl.scoring.worker_call import call_in_worker
-from trainyard.schemas import model_artifact, versions
-from trainyard.schemas.manifest import Column
+from trainyard.schemas import model_artifact
+from trainyard.schemas.datasets import versions
+from trainyard.schemas.datasets.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.schemas.results import PredictionsResult
 from trainyard.schemas.runs.events import EventLog

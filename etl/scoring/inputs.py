@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import types as spark
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import Column
+from trainyard.schemas.datasets.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
 
 VOCABULARY = "trainyard.vocabulary"

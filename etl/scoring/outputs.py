@@ -16,7 +16,7 @@ from pyspark.sql.types import StructField, StructType
 from trainyard.errors import TrainyardError
 from trainyard.etl.scoring import arrays, worker_model
 from trainyard.etl.scoring.arrays import Columns
-from trainyard.trainer.model.trained_model import PREDICTION, TrainedModel, check_prediction, to_array
+from trainyard.trainer.model.artifacts.trained_model import PREDICTION, TrainedModel, check_prediction, to_array
 
 ROWS = 256
 """The rows that a network is applied to at a time for features: the last bits of its outputs depend on their number."""

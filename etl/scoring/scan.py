@@ -14,8 +14,8 @@ from trainyard.etl.datasource.map_in_arrow import map_in_arrow
 from trainyard.etl.datasource.options import ReadOptions
 from trainyard.etl.datasource.reader import DatasetReader, ShardPartition
 from trainyard.etl.datasource.record_batches import concat_batches
-from trainyard.schemas import manifest as manifests
-from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets.manifest import DatasetManifest
 
 BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function of the record batches of a task, as `DataFrame.mapInArrow` takes it."""

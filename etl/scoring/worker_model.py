@@ -8,7 +8,7 @@ from pyspark import TaskContext
 
 from trainyard.etl.scoring.batch_size import BatchSizeTuner
 from trainyard.schemas.model_artifact import ModelArtifact
-from trainyard.trainer.model.trained_model import TrainedModel, restore_model
+from trainyard.trainer.model.artifacts.trained_model import TrainedModel, restore_model
 
 
 @lru_cache(maxsize=8)

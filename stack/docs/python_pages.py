@@ -45,8 +45,8 @@ DOCUMENTS: Mapping[str, Names] = {
         ),
     },
     "Datasets, models, runs": {
-        "trainyard.schemas.manifest": ("DatasetManifest", "Column", "Statistics"),
-        "trainyard.schemas.fitted_state": ("FittedState", "FittedReference", "Vocabulary"),
+        "trainyard.schemas.datasets.manifest": ("DatasetManifest", "Column", "Statistics"),
+        "trainyard.schemas.datasets.fitted_state": ("FittedState", "FittedReference", "Vocabulary"),
         "trainyard.schemas.model_artifact": ("ModelArtifact",),
         "trainyard.schemas.runs.checkpoint": ("Checkpoint",),
         "trainyard.schemas.runs.run_record": ("RunRecord",),

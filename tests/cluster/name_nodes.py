@@ -13,7 +13,8 @@ from stack.hadoop.config import NAMESERVICE, STANDBY_NAME_NODE
 from tests.cluster.conftest import ROOT, Shell, list_applications
 from tests.cluster.jobs import wait_for
 from trainyard.files import uris
-from trainyard.schemas import manifest, model_artifact
+from trainyard.schemas import model_artifact
+from trainyard.schemas.datasets import manifest
 
 pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 

@@ -17,7 +17,8 @@ from trainyard.files import storage, uris
 from trainyard.operators import TrainOperator
 from trainyard.planning.placement import Placement
 from trainyard.planning.sizing import Memory
-from trainyard.schemas import manifest, model_artifact
+from trainyard.schemas import model_artifact
+from trainyard.schemas.datasets import manifest
 from trainyard.schemas.runs import checkpoint, events, run_record
 from trainyard.trainer.group.worker import checkpoint_root
 from trainyard.usage import resource_usage

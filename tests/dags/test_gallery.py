@@ -18,7 +18,8 @@ import pandas as pd
 import pytest
 import torch
 
-from trainyard.schemas import manifest, model_artifact
+from trainyard.schemas import model_artifact
+from trainyard.schemas.datasets import manifest
 from trainyard.schemas.runs import run_record
 from trainyard.trainer import Dataset
 

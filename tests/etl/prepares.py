@@ -4,7 +4,7 @@ import time
 
 from pyspark.sql import functions as F
 
-from trainyard.schemas import versions as dataset_versions
+from trainyard.schemas.datasets import versions as dataset_versions
 
 
 def images(spark, source, scale=1.0):

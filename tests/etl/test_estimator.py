@@ -19,9 +19,9 @@ from tests.etl.models import train_total
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.etl.estimator import TrainyardEstimator, TrainyardModel
-from trainyard.schemas import manifest
+from trainyard.schemas.datasets import manifest
 from trainyard.schemas.specs.strategies import Averaging
-from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.model.artifacts.trained_model import load_model
 
 pytestmark = pytest.mark.spark
 RECIPES = "tests.trainer.recipes"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.gpu import recipes
 from tests.trainer import datasets
-from trainyard.schemas import manifest as manifests
+from trainyard.schemas.datasets import manifest as manifests
 from trainyard.trainer.data.loader import Columns, Loader, build_order
 from trainyard.trainer.data.reading.split_reader import SplitReader
 from trainyard.trainer.loop.evaluation import to_device

@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 
 from tests.gpu import group, recipes
 from tests.gpu.group import Task
-from trainyard.schemas.manifest import read_current
+from trainyard.schemas.datasets.manifest import read_current
 from trainyard.schemas.runs import checkpoint as index
 from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.runs.phases import Phase

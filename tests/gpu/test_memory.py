@@ -19,7 +19,7 @@ from trainyard.etl.scoring.batch_size import BatchSizeTuner
 from trainyard.trainer.connections.clock import Offset
 from trainyard.trainer.group.outcome import build_failure
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.model.artifacts.trained_model import load_model
 
 pytestmark = [pytest.mark.full, pytest.mark.slow]
 

@@ -11,7 +11,7 @@ import torch
 from tests.gpu import recipes
 from tests.gpu.recipes import Mlp
 from trainyard.trainer.loop.fit import FitResult, fit
-from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.model.artifacts.trained_model import load_model
 
 pytestmark = [pytest.mark.full, pytest.mark.slow]
 

@@ -23,10 +23,11 @@ from tests.plugins.results import output
 from trainyard.errors import TrainyardError
 from trainyard.files import storage, uris
 from trainyard.report import curves, timeline
-from trainyard.schemas import manifest, model_artifact, types, versions
+from trainyard.schemas import model_artifact, types
+from trainyard.schemas.datasets import manifest, versions
+from trainyard.schemas.datasets.manifest import DatasetManifest, Partition, Provenance, Shard, Split
 from trainyard.schemas.document import Document
 from trainyard.schemas.evaluation import Evaluation, Scores
-from trainyard.schemas.manifest import DatasetManifest, Partition, Provenance, Shard, Split
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.schemas.promotion import Promotion, Rule
 from trainyard.schemas.runs import events, run_record, worker_progress

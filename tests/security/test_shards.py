@@ -21,8 +21,8 @@ from tests.fork_server import get_context
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource import reader
-from trainyard.schemas import manifest as manifests
-from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets.manifest import DatasetManifest
 from trainyard.trainer.data.reading.jagged import Jagged
 from trainyard.trainer.data.reading.split_reader import SplitReader
 

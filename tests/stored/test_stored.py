@@ -15,11 +15,11 @@ import torch
 from pyarrow import parquet
 
 from trainyard import __version__
-from trainyard.schemas import manifest as manifests
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets.fitted_state import FittedState
+from trainyard.schemas.datasets.manifest import DatasetManifest, PartitionStatistics
 from trainyard.schemas.document import Document
 from trainyard.schemas.evaluation import Evaluation
-from trainyard.schemas.fitted_state import FittedState
-from trainyard.schemas.manifest import DatasetManifest, PartitionStatistics
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.schemas.promotion import Promotion
 from trainyard.schemas.runs import events

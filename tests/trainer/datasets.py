@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from trainyard.schemas import fitted_state
-from trainyard.schemas import manifest as manifests
-from trainyard.schemas.fitted_state import FittedState
-from trainyard.schemas.manifest import Column, DatasetManifest, Partition, Provenance, Shard, Split, Statistics
+from trainyard.schemas.datasets import fitted_state
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets.fitted_state import FittedState
+from trainyard.schemas.datasets.manifest import Column, DatasetManifest, Partition, Provenance, Shard, Split, Statistics
 
 Rows = NDArray[np.generic] | list[Any]
 """One array (rows, *shape), whose masked values are null; or for each row an array (length, *shape), or bytes."""

@@ -17,8 +17,8 @@ import torch.distributed as dist
 from torch.utils.data import IterableDataset, get_worker_info
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas import manifest as manifests
-from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets.manifest import DatasetManifest
 from trainyard.trainer.data.loader import Columns, Loader, build_order
 from trainyard.trainer.data.mixture import Portion, build_reader
 from trainyard.trainer.data.reading.decoding import Augment, Decode

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import DatasetManifest, Split, Statistics, content_hash, fold_name
+from trainyard.schemas.datasets.manifest import DatasetManifest, Split, Statistics, content_hash, fold_name
 from trainyard.trainer.data.mixture import merge_statistics
 
 _NAME = re.compile(r"fold-\d+")

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import Column
+from trainyard.schemas.datasets.manifest import Column
 from trainyard.trainer.data.mixture import Mixture
 from trainyard.trainer.data.order import BUCKET_POOL_BYTES, POOL_BYTES, Integers, Order, Run, Window, window_steps
 from trainyard.trainer.data.randomness import SeededRandom

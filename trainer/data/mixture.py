@@ -11,8 +11,8 @@ from itertools import accumulate
 import numpy as np
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas import manifest as manifests
-from trainyard.schemas.manifest import DatasetManifest, Statistics
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets.manifest import DatasetManifest, Statistics
 from trainyard.trainer.data.reading.cache import ShardCache
 from trainyard.trainer.data.reading.split_reader import Block, SplitReader
 

@@ -27,7 +27,7 @@ from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.files import storage, uris
 from trainyard.files.retries import replace_file, retry
 from trainyard.schemas import model_artifact as artifacts
-from trainyard.schemas.manifest import Column
+from trainyard.schemas.datasets.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.schemas.specs.fields import Format
 from trainyard.trainer.verification.check import Prediction

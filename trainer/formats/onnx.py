@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.trainer.formats import program
-from trainyard.trainer.model.trained_model import restore_model
+from trainyard.trainer.model.artifacts.trained_model import restore_model
 
 FILE = "model.onnx"
 INDEX = ""

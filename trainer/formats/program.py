@@ -11,8 +11,8 @@ from torch.export import Dim, ExportedProgram
 
 from trainyard.errors import TrainyardError
 from trainyard.trainer.data.reading.split_reader import dtype
+from trainyard.trainer.model.artifacts.trained_model import TrainedModel
 from trainyard.trainer.model.network import Network
-from trainyard.trainer.model.trained_model import TrainedModel
 
 ROWS = "rows"
 """The name of the dynamic dimension."""

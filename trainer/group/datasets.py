@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from trainyard.files import storage, uris
-from trainyard.schemas import manifest as manifests
 from trainyard.schemas import model_artifact
-from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets.manifest import DatasetManifest
 from trainyard.schemas.runs import checkpoint
 from trainyard.schemas.runs.input_versions import InputVersions
 from trainyard.schemas.specs.train import TrainSpec

@@ -127,7 +127,7 @@ def build_loss(size: int, report: str) -> LostWorkerError:
 
 def _classify(error: BaseException) -> Ended:
     """Return how a worker ended, by the type of its error. torch may be what cannot be imported."""
-    torch, run = sys.modules.get("torch"), sys.modules.get("trainyard.trainer.run.interruptions")
+    torch, run = sys.modules.get("torch"), sys.modules.get("trainyard.trainer.run.signals.interruptions")
     horovod = sys.modules.get("horovod.common.exceptions")
     if run and isinstance(error, run.TerminatedError):
         return "terminated"

@@ -31,7 +31,7 @@ from trainyard.trainer.group.script_main import STORE_TIMEOUT, Start
 from trainyard.trainer.group.script_process import ScriptProcess
 from trainyard.trainer.group.worker import process_name
 from trainyard.trainer.measuring.phases import CurrentPhase
-from trainyard.trainer.run.control_sync import Termination
+from trainyard.trainer.run.signals.control_sync import Termination
 
 ASK_SECONDS = 1.0
 """How often a worker asks whether another one has failed."""

@@ -18,7 +18,7 @@ from typing import Any
 from trainyard.errors import TrainyardError, UnavailableError, reason, summarize
 from trainyard.files import storage, uris
 from trainyard.files.retries import retry
-from trainyard.schemas import versions
+from trainyard.schemas.datasets import versions
 from trainyard.schemas.results import ModelResult
 from trainyard.schemas.runs import checkpoint, run_record
 from trainyard.schemas.runs.checkpoint import Checkpoint

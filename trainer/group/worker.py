@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import TrainyardError
 from trainyard.files import uris
-from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.datasets.manifest import DatasetManifest
 from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.runs.phases import Phase
 from trainyard.schemas.specs.task_key import TaskKey

@@ -17,10 +17,10 @@ from trainyard.trainer.loop.training_state import TrainingState
 from trainyard.trainer.measuring.device_times import CudaStream, DeviceTimes
 from trainyard.trainer.model.losses import check_finite_loss, move_loss
 from trainyard.trainer.model.optimizer import build_optimizer, build_schedule, freeze_untrained
-from trainyard.trainer.run.control_sync import Termination
 from trainyard.trainer.run.history import History, count_epochs_since_best, get_monitor, is_best
-from trainyard.trainer.run.interruptions import Interruptions
 from trainyard.trainer.run.replicas import Replicas
+from trainyard.trainer.run.signals.control_sync import Termination
+from trainyard.trainer.run.signals.interruptions import Interruptions
 
 LOSS_CHECK_STEPS = 20
 

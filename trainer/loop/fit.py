@@ -18,9 +18,9 @@ from torch.nn.parameter import is_lazy
 
 from trainyard.errors import TrainyardError
 from trainyard.progress_bar import ProgressBar
-from trainyard.schemas import manifest as manifests
 from trainyard.schemas import model_artifact as artifacts
-from trainyard.schemas.manifest import Column, DatasetManifest
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets.manifest import Column, DatasetManifest
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.schemas.runs.phases import Phase
 from trainyard.schemas.specs.strategies import StrategyOptions
@@ -29,14 +29,9 @@ from trainyard.trainer.checkpointing.checkpoints import Checkpoints
 from trainyard.trainer.data.folds import hold_out
 from trainyard.trainer.data.mixture import Portion
 from trainyard.trainer.formats import export
-from trainyard.trainer.loop.engine import train
-from trainyard.trainer.loop.first_rows import FirstRows
-from trainyard.trainer.loop.labels import build_objective, check_labels, find_warnings
-from trainyard.trainer.loop.loaders import build_loaders
-from trainyard.trainer.loop.model_writer import Job, ModelWriter
-from trainyard.trainer.loop.own_loop import TrainingLoop, describe_loop, load_loop, train_with
-from trainyard.trainer.loop.training import Training
-from trainyard.trainer.loop.validation import (
+from trainyard.trainer.loop.checks.first_rows import FirstRows
+from trainyard.trainer.loop.checks.labels import build_objective, check_labels, find_warnings
+from trainyard.trainer.loop.checks.options import (
     build_normalization,
     check_batch_norm,
     check_combination,
@@ -50,6 +45,11 @@ from trainyard.trainer.loop.validation import (
     parse_params,
     parse_strategy,
 )
+from trainyard.trainer.loop.engine import train
+from trainyard.trainer.loop.loaders import build_loaders
+from trainyard.trainer.loop.model_writer import Job, ModelWriter
+from trainyard.trainer.loop.own_loop import TrainingLoop, describe_loop, load_loop, train_with
+from trainyard.trainer.loop.training import Training
 from trainyard.trainer.measuring.bottleneck import Bottleneck, PhaseSeconds, describe_bottleneck
 from trainyard.trainer.measuring.gpu_usage import GpuMonitor, build_reader
 from trainyard.trainer.measuring.phases import Phases

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import Column, DatasetManifest
+from trainyard.schemas.datasets.manifest import Column, DatasetManifest
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.data.loader import Columns, Loader, build_order
 from trainyard.trainer.data.mixture import Mixture, Portion, build_reader

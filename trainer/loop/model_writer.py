@@ -8,7 +8,7 @@ from typing import Any
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas import model_artifact as artifacts
-from trainyard.schemas.manifest import Column, DatasetManifest
+from trainyard.schemas.datasets.manifest import Column, DatasetManifest
 from trainyard.schemas.model_artifact import ModelArtifact, Normalization
 from trainyard.schemas.runs.phases import Phase
 from trainyard.schemas.specs.strategies import StrategyOptions
@@ -17,10 +17,10 @@ from trainyard.trainer.checkpointing.optimizer_state import check_restorable
 from trainyard.trainer.data.mixture import Portion
 from trainyard.trainer.formats import export
 from trainyard.trainer.measuring.phases import Phases
-from trainyard.trainer.model import artifact, weights
+from trainyard.trainer.model.artifacts import artifact, weights
+from trainyard.trainer.model.artifacts.weights import WrittenWeights
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
-from trainyard.trainer.model.weights import WrittenWeights
 from trainyard.trainer.run.history import History
 from trainyard.trainer.verification.check import ModelCheck, Output
 from trainyard.trainer.world import World

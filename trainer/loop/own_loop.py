@@ -20,10 +20,8 @@ from trainyard.trainer.data.reading.cache import FOLDER, ShardCache
 from trainyard.trainer.data.reading.split_reader import SplitReader
 from trainyard.trainer.folders import name_folder
 from trainyard.trainer.formats import export
-from trainyard.trainer.loop.labels import check_labels
-from trainyard.trainer.loop.loaders import build_loaders
-from trainyard.trainer.loop.model_writer import Job, ModelWriter
-from trainyard.trainer.loop.validation import (
+from trainyard.trainer.loop.checks.labels import check_labels
+from trainyard.trainer.loop.checks.options import (
     build_normalization,
     check_batch_norm,
     check_extra_columns,
@@ -31,14 +29,16 @@ from trainyard.trainer.loop.validation import (
     check_recipe,
     parse_params,
 )
+from trainyard.trainer.loop.loaders import build_loaders
+from trainyard.trainer.loop.model_writer import Job, ModelWriter
 from trainyard.trainer.measuring.tracking import Tracker
 from trainyard.trainer.model import recipe as recipes
 from trainyard.trainer.model import transfer
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
-from trainyard.trainer.run.control_sync import Termination
 from trainyard.trainer.run.models import Model
 from trainyard.trainer.run.run import Run
+from trainyard.trainer.run.signals.control_sync import Termination
 from trainyard.trainer.verification.check import ROWS, ModelCheck
 
 TrainingLoop = Callable[..., None]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import Column, Statistics
+from trainyard.schemas.datasets.manifest import Column, Statistics
 from trainyard.schemas.model_artifact import Normalization
 from trainyard.trainer.data.reading.jagged import mask_name
 from trainyard.trainer.model.recipe import Batch, Per

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.fitted_state import FittedReference
+from trainyard.schemas.datasets.fitted_state import FittedReference
 from trainyard.schemas.heads import ONLY, name_column, name_metric
 from trainyard.schemas.validation.params import convert_texts
 from trainyard.trainer.data.reading.decoding import Augment, Decode

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from trainyard.errors import TrainyardError
 from trainyard.files.retries import read_file
 from trainyard.schemas import model_artifact as artifacts
-from trainyard.schemas.fitted_state import FittedReference
-from trainyard.trainer.model import weights
+from trainyard.schemas.datasets.fitted_state import FittedReference
+from trainyard.trainer.model.artifacts import weights
 from trainyard.trainer.model.recipe import Recipe
 
 T = TypeVar("T", bound=Tensor)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import Column
+from trainyard.schemas.datasets.manifest import Column
 from trainyard.schemas.model_artifact import Normalization
 from trainyard.trainer.data.loader import Loader
 from trainyard.trainer.model.network import Network

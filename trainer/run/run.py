@@ -38,15 +38,15 @@ from trainyard.trainer.model.losses import check_finite_loss, check_is_mean
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.run.batch import Batch
-from trainyard.trainer.run.control_sync import Termination
 from trainyard.trainer.run.epochs import Epochs
 from trainyard.trainer.run.gradients.step_gradients import StepGradients
 from trainyard.trainer.run.history import History
 from trainyard.trainer.run.hooks import refuse_optimizers, undo_buffers
-from trainyard.trainer.run.interruptions import Interruptions
 from trainyard.trainer.run.models import Builder, Model, find_path
 from trainyard.trainer.run.networks import Networks
 from trainyard.trainer.run.saved_run import SavedRun
+from trainyard.trainer.run.signals.control_sync import Termination
+from trainyard.trainer.run.signals.interruptions import Interruptions
 from trainyard.trainer.run.tracked import check_stateful
 from trainyard.trainer.world import World
 

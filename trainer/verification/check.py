@@ -24,11 +24,11 @@ from torch.utils._pytree import tree_map_only
 from trainyard.errors import TrainyardError, UnavailableError, summarize
 from trainyard.files import storage, uris
 from trainyard.files.retries import retry
-from trainyard.schemas.manifest import Column
+from trainyard.schemas.datasets.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
+from trainyard.trainer.model.artifacts.trained_model import TrainedModel, Values, build_batch, restore_model, to_array
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
-from trainyard.trainer.model.trained_model import TrainedModel, Values, build_batch, restore_model, to_array
 from trainyard.trainer.verification.differences import find_cause, find_state, measure_difference
 from trainyard.trainer.verification.fresh_state import OTHER_SEED, import_anew, use_random_state
 

@@ -18,8 +18,8 @@ from tests.gpu import stand_ins
 stand_ins.install()
 
 from tests.trainer import datasets  # noqa: E402  needs the stand-ins
-from trainyard.schemas import manifest as manifests  # noqa: E402
-from trainyard.schemas.manifest import DatasetManifest, Partition, Split, Statistics  # noqa: E402
+from trainyard.schemas.datasets import manifest as manifests  # noqa: E402
+from trainyard.schemas.datasets.manifest import DatasetManifest, Partition, Split, Statistics  # noqa: E402
 from trainyard.schemas.specs.strategies import Allreduce  # noqa: E402
 from trainyard.schemas.specs.train import TrainOptions  # noqa: E402
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints  # noqa: E402

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource import tensors
 from trainyard.etl.datasource.columns import Field
-from trainyard.schemas.manifest import MISSING_CLASS
+from trainyard.schemas.datasets.manifest import MISSING_CLASS
 
 _MAX_KEYS = 3
 

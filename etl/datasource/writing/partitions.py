@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.writing.statistics import merge_statistics
 from trainyard.files import uris
-from trainyard.schemas import manifest as manifests
-from trainyard.schemas.fitted_state import FittedReference
-from trainyard.schemas.manifest import (
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets.fitted_state import FittedReference
+from trainyard.schemas.datasets.manifest import (
     Column,
     DatasetManifest,
     Partition,

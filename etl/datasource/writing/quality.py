@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import Column, Partition, Provenance, Split, Statistics
+from trainyard.schemas.datasets.manifest import Column, Partition, Provenance, Split, Statistics
 from trainyard.schemas.specs.source import Drift, Expectation
 from trainyard.text import table
 

@@ -16,7 +16,7 @@ from trainyard.etl.datasource import tensors
 from trainyard.etl.datasource.columns import Field
 from trainyard.etl.datasource.record_batches import concat_batches
 from trainyard.files import storage, uris
-from trainyard.schemas.manifest import Shard
+from trainyard.schemas.datasets.manifest import Shard
 
 MAX_SHARD_BYTES = 512 << 20
 """A split's next record batch starts a new shard once the current one is this large."""

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource import tensors
 from trainyard.etl.datasource.columns import Field, is_number
-from trainyard.schemas.manifest import Statistics
+from trainyard.schemas.datasets.manifest import Statistics
 
 MAX_ELEMENTS = 4096
 """A tensor with more elements has one entry for each index of its first axis; one in all if these are more, too."""

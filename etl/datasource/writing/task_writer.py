@@ -18,7 +18,7 @@ from trainyard.etl.datasource.writing.shards import SplitWriter
 from trainyard.etl.datasource.writing.statistics import ColumnStatistics
 from trainyard.etl.datasource.writing.task_statistics import SplitStatistics
 from trainyard.files import storage, uris
-from trainyard.schemas.manifest import Shard
+from trainyard.schemas.datasets.manifest import Shard
 
 
 @dataclass

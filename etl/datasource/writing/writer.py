@@ -28,8 +28,8 @@ from trainyard.etl.datasource.writing.statistics import ColumnStatistics
 from trainyard.etl.datasource.writing.task_statistics import SplitStatistics
 from trainyard.etl.datasource.writing.task_writer import TaskOutput, TaskWriter
 from trainyard.files import storage, uris
-from trainyard.schemas import manifest, versions
-from trainyard.schemas.manifest import DatasetManifest, Partition, Split
+from trainyard.schemas.datasets import manifest, versions
+from trainyard.schemas.datasets.manifest import DatasetManifest, Partition, Split
 
 
 class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]

@@ -24,9 +24,9 @@ from trainyard.etl.datasource.options import WriteOptions
 from trainyard.etl.fitting import encoding, fitting, vocabulary
 from trainyard.etl.jobs.exporting import sizes, snapshots, sources, split_quality, splits
 from trainyard.etl.jobs.functions import UserFunction
-from trainyard.schemas import fingerprint, fitted_state, manifest
-from trainyard.schemas.fitted_state import STATE, FittedState
-from trainyard.schemas.manifest import Provenance
+from trainyard.schemas.datasets import fingerprint, fitted_state, manifest
+from trainyard.schemas.datasets.fitted_state import STATE, FittedState
+from trainyard.schemas.datasets.manifest import Provenance
 from trainyard.schemas.results import DatasetResult
 from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.runs.phases import Phase

@@ -9,7 +9,7 @@ from math import prod
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, StructField
 
-from trainyard.schemas.manifest import Column, DatasetManifest
+from trainyard.schemas.datasets.manifest import Column, DatasetManifest
 
 _SPARK_OPTION = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _TARGET_BYTES = 8 << 20

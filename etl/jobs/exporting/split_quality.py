@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from trainyard.files import uris
-from trainyard.schemas.manifest import DatasetManifest, PartitionStatistics, Statistics
+from trainyard.schemas.datasets.manifest import DatasetManifest, PartitionStatistics, Statistics
 
 MIN_DEVIATIONS = 5
 """The standard deviations of the share of independent rows from which on it is not by chance."""

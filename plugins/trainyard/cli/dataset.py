@@ -9,7 +9,7 @@ from typing import Any
 
 from trainyard.cli import dataset_text
 from trainyard.errors import ArgumentError, TrainyardError
-from trainyard.schemas import manifest, versions
+from trainyard.schemas.datasets import manifest, versions
 
 _DATASET = "name below the storage root, URI or path of the dataset"
 _VERSION = f"{_DATASET}, or of its version, DATASET@12"

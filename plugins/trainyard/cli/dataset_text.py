@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Iterator
 from textwrap import indent
 
-from trainyard.schemas.manifest import Column, DatasetManifest, Statistics
-from trainyard.schemas.versions import Difference
+from trainyard.schemas.datasets.manifest import Column, DatasetManifest, Statistics
+from trainyard.schemas.datasets.versions import Difference
 from trainyard.text import table
 
 _MAX_VALUES = 10

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.compat import conf as airflow_conf
 from trainyard.files import hadoop_conf
-from trainyard.schemas import manifest as manifests
 from trainyard.schemas import model_artifact
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets.manifest import Column, Split, Statistics
 from trainyard.schemas.evaluation import Evaluation
-from trainyard.schemas.manifest import Column, Split, Statistics
 from trainyard.schemas.results import DatasetResult, EvaluationResult, ModelResult, PredictionsResult, Result
 from trainyard.schemas.specs.evaluate import EvaluateSpec
 from trainyard.schemas.specs.export import ExportSpec, FeaturizeSpec

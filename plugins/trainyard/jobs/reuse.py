@@ -12,8 +12,8 @@ from trainyard.errors import summarize
 from trainyard.files import storage
 from trainyard.planning.job import Job
 from trainyard.planning.shipping.imports import imported_files
-from trainyard.schemas import fingerprint as fingerprints
 from trainyard.schemas import model_artifact
+from trainyard.schemas.datasets import fingerprint as fingerprints
 from trainyard.schemas.specs.source import Source
 
 _NOT_OPTIONS = ("task_key", "dataset", "fingerprint", "skip_unchanged", "source", "sources", "model")

@@ -16,8 +16,8 @@ from trainyard.jobs.options import validation
 from trainyard.jobs.options.base import Templated, default
 from trainyard.operators.spark_stage import SparkStageOperator, StageOptions
 from trainyard.planning.plan import Plan
-from trainyard.schemas.fingerprint import find_unchanged, is_complete
-from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.datasets.fingerprint import find_unchanged, is_complete
+from trainyard.schemas.datasets.manifest import DatasetManifest
 from trainyard.schemas.results import DatasetResult
 from trainyard.schemas.runs import run_record
 from trainyard.schemas.runs.run_record import RunRecord

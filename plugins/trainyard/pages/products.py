@@ -12,7 +12,8 @@ from trainyard.report import curves
 from trainyard.report.curves import Chart, Series
 from trainyard.report.formats import abbreviate_run
 from trainyard.report.overview import SCORING
-from trainyard.schemas import manifest, model_artifact
+from trainyard.schemas import model_artifact
+from trainyard.schemas.datasets import manifest
 from trainyard.schemas.promotion import Promotion
 from trainyard.schemas.results import DatasetResult, EvaluationResult, PredictionsResult
 from trainyard.schemas.runs.run_record import RunRecord

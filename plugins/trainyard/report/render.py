@@ -19,9 +19,9 @@ from trainyard.files.storage import StoredFile
 from trainyard.links import report_uri
 from trainyard.report import assets, curves, evaluations, formats, overview, palette, stages, timeline
 from trainyard.report.curves import Chart, EpochTable
-from trainyard.schemas import manifest
+from trainyard.schemas.datasets import manifest
+from trainyard.schemas.datasets.manifest import DatasetManifest
 from trainyard.schemas.evaluation import Evaluation
-from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.results import DatasetResult, EvaluationResult, ModelResult
 from trainyard.schemas.runs import events, outcomes
 from trainyard.schemas.runs.run_record import RunRecord

@@ -18,11 +18,11 @@ from pydantic import NonNegativeInt
 
 from trainyard.errors import TrainyardError
 from trainyard.files import storage, uris
-from trainyard.schemas import fitted_state
+from trainyard.schemas.datasets import fitted_state
+from trainyard.schemas.datasets.fitted_state import FittedReference, FittedState
+from trainyard.schemas.datasets.manifest import Column
 from trainyard.schemas.document import Document, Part
-from trainyard.schemas.fitted_state import FittedReference, FittedState
 from trainyard.schemas.heads import ONLY
-from trainyard.schemas.manifest import Column
 from trainyard.schemas.references import Reference, find_results, refer_to_model
 from trainyard.schemas.specs.fields import ImportPath
 from trainyard.schemas.types import ApplicationId, Digest, RelativePath

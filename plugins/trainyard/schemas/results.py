@@ -9,9 +9,9 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator
 from pydantic_core import to_jsonable_python
 
+from trainyard.schemas.datasets.manifest import DatasetManifest
 from trainyard.schemas.document import Part
 from trainyard.schemas.evaluation import Difference, Evaluation, Interval
-from trainyard.schemas.manifest import DatasetManifest
 from trainyard.schemas.references import Reference
 from trainyard.schemas.types import ApplicationId, Digest, SplitName
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from trainyard.files import uris
 from trainyard.hooks.trainyard import TrainyardHook
-from trainyard.schemas import manifest
+from trainyard.schemas.datasets import manifest
 from trainyard.triggers.change import ChangeTrigger
 
 

@@ -11,7 +11,7 @@ from stack.hadoop.cluster import Cluster
 from tests.cluster.jobs import Exports
 from tests.cluster.recovery.faults import FAULTS, find_leftovers, run_with_fault
 from trainyard.cli.main import main
-from trainyard.schemas import manifest
+from trainyard.schemas.datasets import manifest
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(1200)]
 

@@ -16,7 +16,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from trainyard.errors import TrainyardError, reason
 from trainyard.etl.datasource import source
-from trainyard.schemas import manifest, versions
+from trainyard.schemas.datasets import manifest, versions
 
 pytestmark = pytest.mark.spark
 

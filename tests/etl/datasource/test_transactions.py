@@ -15,7 +15,7 @@ from trainyard.cli.main import main
 from trainyard.errors import reason
 from trainyard.etl.datasource.options import WriteOptions
 from trainyard.etl.datasource.writing import writer
-from trainyard.schemas import manifest, versions
+from trainyard.schemas.datasets import manifest, versions
 
 pytestmark = pytest.mark.spark
 ETL_TESTS = Path(__file__).parents[1]

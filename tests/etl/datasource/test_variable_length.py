@@ -13,7 +13,7 @@ from tests.trainer.data.reading.test_decoding import digits
 from trainyard.etl.evaluation.evaluate import evaluate
 from trainyard.etl.jobs import predict
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.model.artifacts.trained_model import load_model
 
 pytestmark = pytest.mark.spark
 

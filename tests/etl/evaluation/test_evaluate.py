@@ -30,7 +30,7 @@ from trainyard.schemas import model_artifact
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.specs.evaluate import EvaluateSpec
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.model.artifacts.trained_model import load_model
 
 pytestmark = pytest.mark.spark
 

@@ -17,7 +17,7 @@ from trainyard.etl.evaluation.families import choose_families
 from trainyard.etl.metrics.classification import Classification
 from trainyard.etl.scoring.worker_call import call_in_worker
 from trainyard.schemas import model_artifact
-from trainyard.schemas.manifest import Column
+from trainyard.schemas.datasets.manifest import Column
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model.recipe import Recipe
 

@@ -14,7 +14,7 @@ from trainyard.errors import TrainyardError
 from trainyard.etl.evaluation.evaluate import evaluate
 from trainyard.etl.jobs.predict import predict
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.model.artifacts.trained_model import load_model
 
 NAMES = ["kind/accuracy", "kind/log_loss", "kind/confusion_matrix", "size/rmse", "size/r2"]
 ROWS = heads.rows(120, 5, missing=True)

@@ -15,7 +15,7 @@ from trainyard.etl.evaluation.families import choose_families
 from trainyard.etl.evaluation.scorer import Scorer
 from trainyard.etl.evaluation.states import read_sums
 from trainyard.etl.metrics.sums import merge_sums
-from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.model.artifacts.trained_model import load_model
 
 ROWS, CLASSES = 50, 3
 

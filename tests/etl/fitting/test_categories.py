@@ -12,7 +12,7 @@ from sklearn.preprocessing import LabelEncoder, OrdinalEncoder
 from tests.etl.fitting.data import KINDS, SCHEMA, Row, make_rows, make_spec, run, write_source
 from trainyard.errors import TrainyardError
 from trainyard.etl import DatasetScan, evaluate, features, predict
-from trainyard.schemas import manifest
+from trainyard.schemas.datasets import manifest
 from trainyard.schemas.results import DatasetResult
 from trainyard.schemas.specs.source import Source
 from trainyard.trainer import fit, load_model

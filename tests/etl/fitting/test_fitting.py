@@ -9,8 +9,8 @@ from tests.etl.models import make_log, make_task_key
 from trainyard.errors import TrainyardError
 from trainyard.etl import predict
 from trainyard.etl.jobs import predict as job
-from trainyard.schemas import versions
-from trainyard.schemas.manifest import read_current
+from trainyard.schemas.datasets import versions
+from trainyard.schemas.datasets.manifest import read_current
 from trainyard.schemas.specs.predict import PredictSpec
 from trainyard.trainer import fit
 

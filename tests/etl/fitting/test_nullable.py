@@ -15,7 +15,7 @@ from tests.etl.models import make_log, make_task_key
 from trainyard.errors import TrainyardError
 from trainyard.etl import DatasetScan, evaluate, predict
 from trainyard.etl.jobs.exporting import export
-from trainyard.schemas import manifest
+from trainyard.schemas.datasets import manifest
 from trainyard.schemas.specs.export import ExportSpec
 from trainyard.schemas.specs.source import Source
 from trainyard.trainer import fit, load_model

@@ -22,7 +22,7 @@ from tests.etl.jobs.lakehouse import COMPARED, export, use_session
 from trainyard.errors import TrainyardError
 from trainyard.etl.jobs.exporting import sources
 from trainyard.etl.jobs.functions import UserFunction
-from trainyard.schemas import manifest
+from trainyard.schemas.datasets import manifest
 from trainyard.schemas.specs.source import Source
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300, func_only=True)]

@@ -16,7 +16,7 @@ import pytest
 from stack.hadoop.jars import ICEBERG
 from tests.etl.jobs.lakehouse import COMPARED, export, use_session
 from trainyard.errors import TrainyardError
-from trainyard.schemas import manifest
+from trainyard.schemas.datasets import manifest
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300, func_only=True)]
 

@@ -13,7 +13,7 @@ from tests.plugins.files.test_storage import race
 from trainyard.errors import TrainyardError
 from trainyard.etl.jobs.exporting import export
 from trainyard.files import retries, storage
-from trainyard.schemas import manifest, versions
+from trainyard.schemas.datasets import manifest, versions
 from trainyard.schemas.runs import events
 from trainyard.schemas.specs.export import ExportSpec
 from trainyard.schemas.specs.predict import PredictSpec

@@ -18,8 +18,8 @@ from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.writing.partitions import remove_partition
 from trainyard.etl.jobs import destinations
 from trainyard.files import storage
-from trainyard.schemas import manifest
-from trainyard.schemas.manifest import Provenance
+from trainyard.schemas.datasets import manifest
+from trainyard.schemas.datasets.manifest import Provenance
 from trainyard.schemas.specs.predict import PredictSpec
 from trainyard.schemas.specs.source import Source
 

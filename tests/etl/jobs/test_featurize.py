@@ -16,11 +16,11 @@ from tests.etl.models import make_log, make_task_key, train_total
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.etl.jobs import featurize
-from trainyard.schemas import manifest
+from trainyard.schemas.datasets import manifest
 from trainyard.schemas.specs.export import FeaturizeSpec
 from trainyard.schemas.specs.source import Source
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.model.artifacts.trained_model import load_model
 
 pytestmark = pytest.mark.spark
 

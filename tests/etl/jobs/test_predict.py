@@ -20,11 +20,12 @@ from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.etl.jobs import destinations, predict
 from trainyard.etl.scoring.scan import DatasetScan
-from trainyard.schemas import manifest, model_artifact
+from trainyard.schemas import model_artifact
+from trainyard.schemas.datasets import manifest
+from trainyard.schemas.datasets.versions import leased_versions
 from trainyard.schemas.specs.predict import PredictSpec
 from trainyard.schemas.specs.source import Source
-from trainyard.schemas.versions import leased_versions
-from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.model.artifacts.trained_model import load_model
 
 pytestmark = pytest.mark.spark
 

@@ -10,8 +10,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 from tests.plugins.evaluations import write_model
 from trainyard.errors import TrainyardError
 from trainyard.etl.scoring.inputs import VOCABULARY, check_inputs
-from trainyard.schemas.fitted_state import FittedReference
-from trainyard.schemas.manifest import Column
+from trainyard.schemas.datasets.fitted_state import FittedReference
+from trainyard.schemas.datasets.manifest import Column
 
 STORE, KIND = (Column(name=name, kind="scalar", type="int64") for name in ("store", "kind"))
 PLAIN = StructType([StructField("store", LongType()), StructField("kind", LongType())])

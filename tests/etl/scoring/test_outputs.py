@@ -13,7 +13,7 @@ import pytest
 from tests.etl.models import train
 from tests.trainer import datasets
 from trainyard.etl.scoring import outputs
-from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.model.artifacts.trained_model import load_model
 
 ROWS, MAX_ROWS = 50, 7
 LAYER, ELEMENTS, CLASSES = "0", 16, 3

@@ -26,10 +26,10 @@ from tests.etl.models import train
 from trainyard.errors import TrainyardError
 from trainyard.etl.scoring import arrays, inputs
 from trainyard.etl.scoring.batch_size import BatchSizeTuner
-from trainyard.schemas.manifest import Column
+from trainyard.schemas.datasets.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.trainer.data.reading.jagged import Jagged
-from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.model.artifacts.trained_model import load_model
 
 
 def find_size(rate: dict[int, float]) -> int:

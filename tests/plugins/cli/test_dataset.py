@@ -17,9 +17,9 @@ from trainyard.etl.datasource.columns import Field
 from trainyard.etl.datasource.writing.partitions import WriteResult, build_single_partition_manifest
 from trainyard.etl.datasource.writing.shards import SplitWriter
 from trainyard.etl.datasource.writing.statistics import ColumnStatistics
-from trainyard.schemas import manifest
-from trainyard.schemas.fitted_state import FittedReference
-from trainyard.schemas.manifest import Provenance, Split
+from trainyard.schemas.datasets import manifest
+from trainyard.schemas.datasets.fitted_state import FittedReference
+from trainyard.schemas.datasets.manifest import Provenance, Split
 
 FIELDS = (
     Field("image", "tensor", pa.float32(), (2, 2)),

@@ -17,7 +17,7 @@ import pytest
 from tests.plugins.name_nodes import serve_silence
 from trainyard.errors import DeadlineError, UnavailableError
 from trainyard.files import filesystems, hdfs, retries, storage
-from trainyard.schemas import versions
+from trainyard.schemas.datasets import versions
 from trainyard.schemas.runs import checkpoint
 from trainyard.trainer.checkpointing import dcp
 from trainyard.trainer.connections.clock import Offset

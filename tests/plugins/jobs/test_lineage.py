@@ -20,8 +20,8 @@ from tests.plugins.results import output
 from tests.trainer import datasets
 from trainyard.files import storage
 from trainyard.jobs import lineage
-from trainyard.schemas import manifest as manifests
-from trainyard.schemas.manifest import Column
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets.manifest import Column
 from trainyard.schemas.results import DatasetResult, ModelResult, PredictionsResult
 from trainyard.schemas.specs.export import ExportSpec
 from trainyard.schemas.specs.predict import PredictSpec

@@ -19,8 +19,8 @@ from trainyard.jobs import lineage, reuse
 from trainyard.jobs.operator import JobOperator
 from trainyard.operators import ExportOperator, Memory, Placement
 from trainyard.planning.job import Job
-from trainyard.schemas import manifest
-from trainyard.schemas.fingerprint import UNKNOWN, find_unchanged, is_complete, split
+from trainyard.schemas.datasets import manifest
+from trainyard.schemas.datasets.fingerprint import UNKNOWN, find_unchanged, is_complete, split
 from trainyard.schemas.specs.task_key import TaskKey
 
 SPEC: dict[str, Any] = {

@@ -111,6 +111,6 @@ def test_a_storage_that_is_away_for_a_while_does_not_fail_a_sensor(root: Path, m
             raise answer
         return answer
 
-    monkeypatch.setattr("trainyard.schemas.manifest.list_versions", list_versions)
+    monkeypatch.setattr("trainyard.schemas.datasets.manifest.list_versions", list_versions)
     sensor = DatasetSensor(task_id="wait", dataset="toy", deferrable=False, poke_interval=0.01, timeout=60)
     assert sensor.execute(CONTEXT)["version"] == 1

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
-from trainyard.schemas import manifest as manifests
+from trainyard.schemas.datasets import manifest as manifests
 from trainyard.trainer.data.dataset import Dataset
 from trainyard.trainer.data.mixture import Portion
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import Statistics, read_current
+from trainyard.schemas.datasets.manifest import Statistics, read_current
 from trainyard.trainer.data.folds import hold_out
 from trainyard.trainer.data.reading.split_reader import SplitReader
 from trainyard.trainer.loop.fit import fit

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.trainer import datasets
-from trainyard.schemas import manifest as manifests
+from trainyard.schemas.datasets import manifest as manifests
 from trainyard.trainer.data.loader import Loader, LocalBatch, build_order
 from trainyard.trainer.data.mixture import Mixture
 from trainyard.trainer.data.reading.split_reader import SplitReader

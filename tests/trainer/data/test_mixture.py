@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
-from trainyard.schemas import manifest as manifests
-from trainyard.schemas.manifest import Statistics
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets.manifest import Statistics
 from trainyard.trainer.data.dataset import Dataset
 from trainyard.trainer.data.mixture import Mixture, Portion, merge_statistics
 from trainyard.trainer.data.reading.split_reader import SplitReader
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.model.artifacts.trained_model import load_model
 
 SIZES = {"large": 3000, "middle": 1000, "small": 100}
 

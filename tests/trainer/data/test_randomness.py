@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tests.trainer import datasets
-from trainyard.schemas import manifest as manifests
+from trainyard.schemas.datasets import manifest as manifests
 from trainyard.trainer.data.loader import Loader, build_order
 from trainyard.trainer.data.mixture import build_reader
 from trainyard.trainer.data.randomness import RANDOM_FUNCTIONS, SeededRandom

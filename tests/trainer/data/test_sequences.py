@@ -14,7 +14,7 @@ from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
 from trainyard.trainer.data.dataset import Dataset
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.model.artifacts.trained_model import load_model
 from trainyard.trainer.world import World
 
 POOLED = "tests.trainer.recipes:pooled"

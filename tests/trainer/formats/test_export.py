@@ -20,11 +20,11 @@ from tests.trainer import datasets, heads
 from trainyard.cli.main import main
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.files import retries, storage
-from trainyard.schemas.manifest import Column
+from trainyard.schemas.datasets.manifest import Column
 from trainyard.trainer.formats.export import check_formats, export
 from trainyard.trainer.formats.mlflow import Scorer
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.model.trained_model import TrainedModel, load_model
+from trainyard.trainer.model.artifacts.trained_model import TrainedModel, load_model
 
 RECIPES = "tests.trainer.recipes"
 ROWS = (1, 2, 65)

@@ -13,8 +13,8 @@ from tests.plugins.evaluations import write_model
 from tests.plugins.results import output
 from tests.trainer import datasets
 from trainyard.files import retries, storage
-from trainyard.schemas import manifest, versions
-from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.datasets import manifest, versions
+from trainyard.schemas.datasets.manifest import DatasetManifest
 from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec

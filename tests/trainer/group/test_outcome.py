@@ -19,7 +19,7 @@ from trainyard.trainer.group.outcome import (
     build_loss,
     get_result,
 )
-from trainyard.trainer.run.interruptions import TerminatedError
+from trainyard.trainer.run.signals.interruptions import TerminatedError
 
 
 class LostDeviceError(torch.AcceleratorError):

@@ -16,7 +16,7 @@ import pytest
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.files import storage
-from trainyard.schemas.manifest import read_current
+from trainyard.schemas.datasets.manifest import read_current
 from trainyard.schemas.runs import events as event_log
 from trainyard.schemas.runs import run_record, worker_progress
 from trainyard.schemas.runs.checkpoint import list_checkpoints
@@ -30,7 +30,7 @@ from trainyard.trainer.group import worker as group_worker
 from trainyard.trainer.group.heartbeats import HeartbeatMonitor, HeartbeatSender
 from trainyard.trainer.group.outcome import Outcome, build_failure
 from trainyard.trainer.measuring.phases import CurrentPhase
-from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.model.artifacts.trained_model import load_model
 
 pytestmark = pytest.mark.spark
 RECIPES = "tests.trainer.recipes"

@@ -23,9 +23,9 @@ from trainyard.schemas.runs.checkpoint import INDEX, Checkpoint
 from trainyard.trainer.checkpointing.checkpoints import SavedCheckpoint
 from trainyard.trainer.loop.fit import FitResult, fit
 from trainyard.trainer.measuring.tracking import Tracker
+from trainyard.trainer.model.artifacts.trained_model import load_model
 from trainyard.trainer.model.recipe import Recipe
-from trainyard.trainer.model.trained_model import load_model
-from trainyard.trainer.run.interruptions import TerminatedError
+from trainyard.trainer.run.signals.interruptions import TerminatedError
 from trainyard.trainer.world import World
 
 RECIPES = "tests.trainer.recipes"

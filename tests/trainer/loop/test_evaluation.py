@@ -19,8 +19,8 @@ from tests.trainer.recipes import linear
 from tests.trainer.workers import Workers
 from trainyard.trainer.loop import metric_lists
 from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.model.artifacts.trained_model import load_model
 from trainyard.trainer.model.recipe import Batch, Recipe
-from trainyard.trainer.model.trained_model import load_model
 from trainyard.trainer.world import World
 
 

@@ -18,8 +18,8 @@ from trainyard.schemas.runs import checkpoint as index
 from trainyard.schemas.runs.checkpoint import Checkpoint
 from trainyard.trainer.checkpointing.checkpoints import SavedCheckpoint
 from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.model.artifacts.trained_model import load_model
 from trainyard.trainer.model.recipe import Recipe
-from trainyard.trainer.model.trained_model import load_model
 
 RECIPES = "tests.trainer.recipes"
 

@@ -20,8 +20,8 @@ from trainyard.errors import TrainyardError
 from trainyard.trainer.checkpointing.compatibility import check_resumable, describe_recipe
 from trainyard.trainer.data.dataset import Dataset
 from trainyard.trainer.loop.fit import FitResult, fit
-from trainyard.trainer.model.trained_model import load_model
-from trainyard.trainer.run.interruptions import TerminatedError
+from trainyard.trainer.model.artifacts.trained_model import load_model
+from trainyard.trainer.run.signals.interruptions import TerminatedError
 from trainyard.trainer.world import World
 
 RECIPES = "tests.trainer.heads"

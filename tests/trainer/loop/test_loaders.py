@@ -14,7 +14,7 @@ from torchmetrics.wrappers import ClasswiseWrapper
 from tests.trainer import datasets
 from tests.trainer.recipes import linear
 from trainyard.errors import TrainyardError
-from trainyard.schemas import manifest as manifests
+from trainyard.schemas.datasets import manifest as manifests
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.data.loader import Loader
 from trainyard.trainer.data.reading.split_reader import SplitReader

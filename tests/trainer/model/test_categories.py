@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
-from trainyard.schemas.fitted_state import FittedState, Vocabulary
+from trainyard.schemas.datasets.fitted_state import FittedState, Vocabulary
 from trainyard.trainer import Portion, fit, load_model
 from trainyard.trainer.model.recipe import Recipe
 

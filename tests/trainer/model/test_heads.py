@@ -12,13 +12,13 @@ from torch import nn
 
 from tests.trainer import datasets, heads
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import Column
+from trainyard.schemas.datasets.manifest import Column
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.model import card
+from trainyard.trainer.model.artifacts import card
+from trainyard.trainer.model.artifacts.trained_model import load_model
 from trainyard.trainer.model.heads import Head
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
-from trainyard.trainer.model.trained_model import load_model
 
 X = Column(name="x", kind="tensor", type="float", shape=(8,))
 

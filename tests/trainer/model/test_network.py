@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributions import Bernoulli
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import Column, Statistics
+from trainyard.schemas.datasets.manifest import Column, Statistics
 from trainyard.trainer.model.network import Network, compute_normalization
 from trainyard.trainer.model.recipe import Per
 

@@ -16,11 +16,11 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas.references import Reference
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model import transfer
-from trainyard.trainer.model.card import render_markdown
+from trainyard.trainer.model.artifacts.card import render_markdown
+from trainyard.trainer.model.artifacts.trained_model import load_model
+from trainyard.trainer.model.artifacts.weights import read
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
-from trainyard.trainer.model.trained_model import load_model
-from trainyard.trainer.model.weights import read
 from trainyard.trainer.run.run import Run
 
 

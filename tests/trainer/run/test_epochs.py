@@ -18,7 +18,7 @@ from trainyard.trainer import Run
 from trainyard.trainer.checkpointing.checkpoints import Position
 from trainyard.trainer.data.order import Order
 from trainyard.trainer.loop.fit import FitResult, fit
-from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.model.artifacts.trained_model import load_model
 from trainyard.trainer.run.batch import Batch
 from trainyard.trainer.run.epochs import Epochs
 from trainyard.trainer.world import World

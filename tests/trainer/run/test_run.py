@@ -15,8 +15,8 @@ from tests.trainer import datasets
 from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
 from trainyard.trainer.loop.fit import FitResult, fit
-from trainyard.trainer.model.trained_model import load_model
-from trainyard.trainer.run.interruptions import TerminatedError
+from trainyard.trainer.model.artifacts.trained_model import load_model
+from trainyard.trainer.run.signals.interruptions import TerminatedError
 from trainyard.trainer.world import World
 
 LOOPS = "tests.trainer.run.loops"

@@ -21,7 +21,7 @@ from trainyard.trainer import Recipe, Run
 from trainyard.trainer.loop.fit import FitResult, fit
 from trainyard.trainer.measuring.phases import Phases
 from trainyard.trainer.run.batch import Batch
-from trainyard.trainer.run.interruptions import TerminatedError
+from trainyard.trainer.run.signals.interruptions import TerminatedError
 from trainyard.trainer.world import World
 
 ROWS, STEPS = 121, 6

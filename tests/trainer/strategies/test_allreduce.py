@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import Column
+from trainyard.schemas.datasets.manifest import Column
 from trainyard.schemas.model_artifact import Normalization
 from trainyard.schemas.specs.strategies import Allreduce as Options
 from trainyard.trainer.model.network import Network

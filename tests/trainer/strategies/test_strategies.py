@@ -18,8 +18,8 @@ from tests.trainer.runs import RECIPES, STRATEGIES, get_losses
 from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
 from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.model.artifacts.trained_model import load_model
 from trainyard.trainer.model.recipe import Batch, Recipe
-from trainyard.trainer.model.trained_model import load_model
 from trainyard.trainer.verification.check import ROWS
 from trainyard.trainer.world import World
 

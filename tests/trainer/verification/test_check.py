@@ -19,9 +19,9 @@ from trainyard.etl.scoring import outputs
 from trainyard.schemas.specs.strategies import FSDP, Allreduce, Horovod
 from trainyard.trainer.formats import onnx
 from trainyard.trainer.formats.mlflow import Scorer
+from trainyard.trainer.loop.checks.options import check_memory
 from trainyard.trainer.loop.fit import FitResult, fit
-from trainyard.trainer.loop.validation import check_memory
-from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.model.artifacts.trained_model import load_model
 from trainyard.trainer.verification.check import ModelCheck, Output
 
 RECIPES = "tests.trainer.verification.recipes"

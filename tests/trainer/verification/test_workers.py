@@ -12,8 +12,8 @@ from tests.trainer.runs import STRATEGIES
 from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.model import weights
-from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.model.artifacts import weights
+from trainyard.trainer.model.artifacts.trained_model import load_model
 from trainyard.trainer.world import World
 
 pytestmark = pytest.mark.ranks

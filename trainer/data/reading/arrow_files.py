@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import Column, Shard
+from trainyard.schemas.datasets.manifest import Column, Shard
 
 _HEADER_SLOT, _COMPRESSION_SLOT = 2, 3
 """The positions of `Message.header` and `RecordBatch.compression` in Arrow's flatbuffers."""

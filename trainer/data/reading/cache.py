@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 from trainyard.errors import TrainyardError
 from trainyard.files import storage
 from trainyard.files.retries import retry
-from trainyard.schemas.manifest import RecordBatch, Shard
+from trainyard.schemas.datasets.manifest import RecordBatch, Shard
 from trainyard.trainer.folders import create_private
 
 FOLDER = "shards"

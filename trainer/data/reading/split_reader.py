@@ -23,7 +23,7 @@ from pyarrow.types import is_binary, is_nested
 from trainyard.errors import TrainyardError
 from trainyard.files import storage, uris
 from trainyard.files.retries import retry
-from trainyard.schemas.manifest import MISSING_CLASS, Column, DatasetManifest, RecordBatch, Shard
+from trainyard.schemas.datasets.manifest import MISSING_CLASS, Column, DatasetManifest, RecordBatch, Shard
 from trainyard.trainer.data.reading.arrow_files import altered_if_invalid, check_index, check_schema, read_batch
 from trainyard.trainer.data.reading.cache import FOLDER, CacheFullError, ShardCache, checksum_error
 from trainyard.trainer.data.reading.jagged import Array, Jagged

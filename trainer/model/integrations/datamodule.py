@@ -13,8 +13,8 @@ from lightning import LightningDataModule, Trainer
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from trainyard.schemas import manifest as manifests
-from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets.manifest import DatasetManifest
 from trainyard.trainer.data.dataset import Dataset
 from trainyard.trainer.data.loader import Columns
 

@@ -16,9 +16,9 @@ from trainyard.errors import TrainyardError, noted
 from trainyard.files import storage, uris
 from trainyard.files.storage import StoredFile
 from trainyard.jobs.retention.decision import REFERENCED, SAFE_SECONDS, Inventory, Item, Kind
-from trainyard.schemas import versions
+from trainyard.schemas.datasets import versions
+from trainyard.schemas.datasets.manifest import read_version as read_manifest
 from trainyard.schemas.evaluation import Evaluation
-from trainyard.schemas.manifest import read_version as read_manifest
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.schemas.promotion import Promotion
 from trainyard.schemas.references import Reference

@@ -15,8 +15,9 @@ from trainyard.errors import TrainyardError, summarize
 from trainyard.files import storage, uris
 from trainyard.jobs.retention.decision import Item, Removal
 from trainyard.jobs.retention.inventory import REMOVED, newest_change
-from trainyard.schemas import manifest as manifests
-from trainyard.schemas import model_artifact, versions
+from trainyard.schemas import model_artifact
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets import versions
 from trainyard.schemas.runs.checkpoint import INDEX
 from trainyard.text import Log
 

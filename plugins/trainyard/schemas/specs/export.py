@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator, model_validator
 
-from trainyard.schemas.manifest import fold_name
+from trainyard.schemas.datasets.manifest import fold_name
 from trainyard.schemas.references import Reference, find_results, refer_to_model
 from trainyard.schemas.results import DatasetResult
 from trainyard.schemas.specs.categories import Categories

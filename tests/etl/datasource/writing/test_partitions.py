@@ -15,7 +15,7 @@ from tests.etl.datasource.test_transactions import start
 from trainyard.cli.main import main
 from trainyard.errors import TrainyardError, reason
 from trainyard.files import storage, uris
-from trainyard.schemas import manifest, versions
+from trainyard.schemas.datasets import manifest, versions
 from trainyard.trainer.data.reading.cache import ShardCache
 from trainyard.trainer.data.reading.split_reader import SplitReader
 

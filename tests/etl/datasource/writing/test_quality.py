@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from trainyard.errors import TrainyardError, reason
 from trainyard.etl.datasource.writing.quality import check_drift, check_expectations, compare_models, measure_drift
-from trainyard.schemas import manifest, versions
-from trainyard.schemas.manifest import Column, Partition, Provenance, Split, Statistics
+from trainyard.schemas.datasets import manifest, versions
+from trainyard.schemas.datasets.manifest import Column, Partition, Provenance, Split, Statistics
 from trainyard.schemas.specs.source import Drift, Expectation
 
 PRICE = Statistics(count=90, nulls=10, mean=(5.0,), std=(2.0,), min=(-1.0,), max=(9.5,))

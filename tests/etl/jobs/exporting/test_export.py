@@ -12,7 +12,7 @@ import pytest
 from trainyard.errors import TrainyardError
 from trainyard.etl.jobs.exporting import export
 from trainyard.etl.jobs.functions import UserFunction
-from trainyard.schemas import manifest
+from trainyard.schemas.datasets import manifest
 from trainyard.schemas.runs import events
 from trainyard.schemas.specs.export import ExportSpec
 from trainyard.schemas.specs.source import Source

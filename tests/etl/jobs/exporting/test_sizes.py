@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import types as spark
 
 from trainyard.etl.jobs.exporting import sizes
-from trainyard.schemas.manifest import Column, DatasetManifest, Provenance, Shard, Split
+from trainyard.schemas.datasets.manifest import Column, DatasetManifest, Provenance, Shard, Split
 
 PIXELS = Column(name="pixels", kind="tensor", type="float", shape=(64,))
 TENSOR = Column(name="tensor", kind="tensor", type="float", shape=(1 << 20,))

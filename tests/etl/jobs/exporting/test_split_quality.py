@@ -7,7 +7,7 @@ import random
 import pytest
 
 from trainyard.etl.jobs.exporting.split_quality import find_deviations, find_shared_rows
-from trainyard.schemas.manifest import Statistics
+from trainyard.schemas.datasets.manifest import Statistics
 
 FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
 

@@ -10,9 +10,9 @@ from typing import Any
 from tests.plugins.results import output
 from trainyard.files import storage
 from trainyard.planning.paths import run_directory
-from trainyard.schemas import manifest
+from trainyard.schemas.datasets import manifest
+from trainyard.schemas.datasets.manifest import Column, DatasetManifest, Partition, Provenance, Shard, Split
 from trainyard.schemas.evaluation import Evaluation, Scores
-from trainyard.schemas.manifest import Column, DatasetManifest, Partition, Provenance, Shard, Split
 from trainyard.schemas.model_artifact import ModelArtifact, WeightsFile
 from trainyard.schemas.promotion import Promotion, Rule
 from trainyard.schemas.runs import checkpoint

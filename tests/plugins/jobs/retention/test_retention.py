@@ -19,8 +19,9 @@ from trainyard.jobs.retention.decision import KINDS, Decision, Kind, Options, Us
 from trainyard.jobs.retention.inventory import scan
 from trainyard.jobs.retention.removal import _remove_one, remove
 from trainyard.jobs.retention.usage import find_usage
-from trainyard.schemas import manifest, model_artifact, versions
-from trainyard.schemas.fitted_state import FittedReference
+from trainyard.schemas import model_artifact
+from trainyard.schemas.datasets import manifest, versions
+from trainyard.schemas.datasets.fitted_state import FittedReference
 from trainyard.schemas.runs import checkpoint
 from trainyard.schemas.runs.owner import Owner
 from trainyard.schemas.specs import SPECS, TrainSpec

@@ -22,7 +22,7 @@ import pytest
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.files import storage, uris
-from trainyard.schemas import manifest as manifests
+from trainyard.schemas.datasets import manifest as manifests
 from trainyard.trainer.data import loader
 from trainyard.trainer.data.loader import Loader
 from trainyard.trainer.data.order import Order

@@ -19,7 +19,7 @@ from trainyard.errors import TrainyardError
 from trainyard.trainer.data.dataset import Dataset
 from trainyard.trainer.data.reading.decoding import decode_gray, decode_rgb, decode_rows
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.model.trained_model import load_model
+from trainyard.trainer.model.artifacts.trained_model import load_model
 
 FILES = "tests.trainer.recipes:files"
 IMAGES, LABELS = load_digits(return_X_y=True)

@@ -18,8 +18,8 @@ import torch
 
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
-from trainyard.schemas import manifest as manifests
-from trainyard.schemas.manifest import Column, RecordBatch
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets.manifest import Column, RecordBatch
 from trainyard.trainer.data.loader import Loader, prefetch
 from trainyard.trainer.data.order import Order
 from trainyard.trainer.data.reading.split_reader import SplitReader, _to_rows

@@ -19,14 +19,14 @@ from tests.trainer import datasets, modules
 from tests.trainer.modules import Net
 from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import Column
+from trainyard.schemas.datasets.manifest import Column
 from trainyard.trainer.formats.export import export
 from trainyard.trainer.loop.fit import FitResult, fit
+from trainyard.trainer.model.artifacts.trained_model import load_model
 from trainyard.trainer.model.integrations import lightning
 from trainyard.trainer.model.integrations.datamodule import TrainyardDataModule
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
-from trainyard.trainer.model.trained_model import load_model
 from trainyard.trainer.world import World
 
 MODULES = "tests.trainer.modules"

@@ -11,8 +11,8 @@ from transformers import BertConfig, BertForSequenceClassification
 from tests.trainer import datasets
 from trainyard.trainer import Dataset
 from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.model.artifacts.trained_model import load_model
 from trainyard.trainer.model.recipe import Recipe
-from trainyard.trainer.model.trained_model import load_model
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.schemas import fingerprint
+from trainyard.schemas.datasets import fingerprint
 
 OPEN = "source=1 tables=? code=2 options=3"
 

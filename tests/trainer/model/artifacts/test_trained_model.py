@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.trainer.loop.fit import fit
+from trainyard.trainer.model.artifacts.trained_model import TrainedModel, load_model
 from trainyard.trainer.model.recipe import Recipe
-from trainyard.trainer.model.trained_model import TrainedModel, load_model
 
 
 class Sum(nn.Module):

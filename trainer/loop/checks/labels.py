@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from torch import nn
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas.manifest import MISSING_CLASS, Column, DatasetManifest, Split
+from trainyard.schemas.datasets.manifest import MISSING_CLASS, Column, DatasetManifest, Split
 from trainyard.trainer.data.reading.jagged import mask_name
 from trainyard.trainer.model.heads import Head
 from trainyard.trainer.model.loss_kinds import (

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.plugins.schemas.test_versions import write_version
+from tests.plugins.schemas.datasets.test_versions import write_version
 from trainyard.errors import TrainyardError
-from trainyard.schemas import manifest as manifests
-from trainyard.schemas.manifest import Column, Shard, Split, content_hash
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets.manifest import Column, Shard, Split, content_hash
 
 COLUMNS = (Column(name="x", kind="tensor", type="float", shape=(2,)), Column(name="y", kind="scalar", type="int64"))
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas import manifest as manifests
-from trainyard.schemas.manifest import DatasetManifest
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets.manifest import DatasetManifest
 
 PARTS = {
     "source": "the source files", "tables": "the tables", "code": "the code", "options": "the options",

@@ -26,8 +26,8 @@ from pydantic import NonNegativeInt, PlainSerializer, PlainValidator
 
 from trainyard.errors import TrainyardError
 from trainyard.files import storage, uris
+from trainyard.schemas.datasets.fitted_state import FittedReference
 from trainyard.schemas.document import Document, Part
-from trainyard.schemas.fitted_state import FittedReference
 from trainyard.schemas.types import ApplicationId, Digest, RelativePath, ShardDirectory, SplitName
 from trainyard.schemas.version_suffix import split_version
 

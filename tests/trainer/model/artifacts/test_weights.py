@@ -18,9 +18,9 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas import model_artifact
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.trainer.loop.fit import fit
-from trainyard.trainer.model import weights
-from trainyard.trainer.model.trained_model import load_model
-from trainyard.trainer.model.weights import load_into, plan_files, read
+from trainyard.trainer.model.artifacts import weights
+from trainyard.trainer.model.artifacts.trained_model import load_model
+from trainyard.trainer.model.artifacts.weights import load_into, plan_files, read
 from trainyard.trainer.world import World
 
 

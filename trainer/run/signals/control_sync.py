@@ -10,7 +10,7 @@ from types import FrameType
 
 import torch
 
-from trainyard.trainer.run.container_signals import forward_sigterm
+from trainyard.trainer.run.signals.container_signals import forward_sigterm
 from trainyard.trainer.world import World
 
 INTERVAL_SECONDS = 0.5

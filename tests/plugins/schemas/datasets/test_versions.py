@@ -10,10 +10,10 @@ import pytest
 
 from tests.trainer import datasets
 from trainyard.files import storage
-from trainyard.schemas import manifest as manifests
-from trainyard.schemas import versions
-from trainyard.schemas.manifest import Column, DatasetManifest, Partition, Provenance, Shard, Split
-from trainyard.schemas.versions import DAY, difference, expire
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets import versions
+from trainyard.schemas.datasets.manifest import Column, DatasetManifest, Partition, Provenance, Shard, Split
+from trainyard.schemas.datasets.versions import DAY, difference, expire
 
 VERSIONS = 60
 START = datetime(2026, 1, 1, tzinfo=UTC).timestamp()

@@ -16,7 +16,7 @@ from trainyard.yarn.settings import SIGTERM
 WORKER = """
 import os, sys, time
 os.setpgid(0, 0)  # as pyspark's daemon
-from trainyard.trainer.run.control_sync import Termination
+from trainyard.trainer.run.signals.control_sync import Termination
 with Termination() as termination:
     print("started", flush=True)
     deadline = time.monotonic() + 60
@@ -65,7 +65,7 @@ def test_a_process_that_a_worker_has_forked_does_not_keep_it_from_its_end() -> N
     """As the processes of a DataLoader that an error's traceback keeps alive."""
     program = """
 import os, time
-from trainyard.trainer.run.control_sync import Termination
+from trainyard.trainer.run.signals.control_sync import Termination
 with Termination():
     if os.fork() == 0:
         time.sleep(60)

@@ -17,8 +17,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from trainyard.errors import TrainyardError
+from trainyard.schemas.datasets.manifest import Column, DatasetManifest, Split, Statistics
 from trainyard.schemas.heads import name_metric
-from trainyard.schemas.manifest import Column, DatasetManifest, Split, Statistics
 from trainyard.schemas.model_artifact import Normalization
 from trainyard.schemas.specs.strategies import Strategy, StrategyOptions
 from trainyard.schemas.specs.train import TrainOptions, refuse_combinations, refuse_in_loop
@@ -26,10 +26,10 @@ from trainyard.schemas.validation.complaints import complaints, unknown_options
 from trainyard.trainer.data.mixture import Portion, compute_shares, merge_statistics
 from trainyard.trainer.data.order import Order
 from trainyard.trainer.data.reading.split_reader import dtype
+from trainyard.trainer.model.artifacts.weights import find_overlap
 from trainyard.trainer.model.loss_kinds import get_function, get_name, get_option
 from trainyard.trainer.model.network import Network, compute_normalization
 from trainyard.trainer.model.recipe import Recipe
-from trainyard.trainer.model.weights import find_overlap
 
 
 def parse_options(fields: dict[str, Any]) -> TrainOptions:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from trainyard.files import storage, uris
-from trainyard.schemas import manifest as manifests
-from trainyard.schemas.manifest import Column, DatasetManifest
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets.manifest import Column, DatasetManifest
 
 DAY = 86400.0
 MAX_LEASE_SECONDS = 30 * DAY

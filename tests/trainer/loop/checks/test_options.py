@@ -21,16 +21,16 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionM
 from tests.trainer import datasets
 from tests.trainer.recipes import Tokens, linear
 from trainyard.errors import TrainyardError
-from trainyard.schemas import manifest as manifests
-from trainyard.schemas.manifest import Statistics
+from trainyard.schemas.datasets import manifest as manifests
+from trainyard.schemas.datasets.manifest import Statistics
 from trainyard.trainer.data.loader import split_batch
 from trainyard.trainer.data.mixture import Portion
 from trainyard.trainer.data.order import Order, _split_evenly
+from trainyard.trainer.loop.checks.labels import check_labels
+from trainyard.trainer.loop.checks.options import build_normalization, count_smallest_micro_batch, parse_options
 from trainyard.trainer.loop.fit import FitResult, fit
-from trainyard.trainer.loop.labels import check_labels
-from trainyard.trainer.loop.validation import build_normalization, count_smallest_micro_batch, parse_options
+from trainyard.trainer.model.artifacts.trained_model import load_model
 from trainyard.trainer.model.recipe import Recipe
-from trainyard.trainer.model.trained_model import load_model
 from trainyard.trainer.verification import check
 
 
@@ -151,7 +151,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         r"^the recipe's model and loss do not fit the shapes of the data: .*\(25x8 and 3x3\)\. The model gets 'x' of "
         r"shape \[rows, 8\]\. Let its layers",
     ),
-    ({"model": Reshaping(8, 3)}, {}, r"shapes of the data at \S*test_validation.py:\d+: shape '\[7, 2\]' is"),
+    ({"model": Reshaping(8, 3)}, {}, r"shapes of the data at \S*test_options.py:\d+: shape '\[7, 2\]' is"),
     ({"model": nn.Linear(8, 3).double()}, {}, r"the parameter 'model.weight' is float64, .* call model.float\(\)"),
     ({"model": nn.Linear(8, 3).bfloat16()}, {}, "the parameter 'model.weight' is bfloat16, .*precision='bfloat16'"),
     ({"model": nn.Sequential(nn.LazyBatchNorm1d(), nn.Linear(8, 3))}, {}, "'0.weight' of the model has no shape yet"),

@@ -12,13 +12,13 @@ import torch
 from trainyard import __version__
 from trainyard.files import uris
 from trainyard.files.retries import replace_file
-from trainyard.schemas import fitted_state
+from trainyard.schemas.datasets import fitted_state
+from trainyard.schemas.datasets.manifest import Column, DatasetManifest
 from trainyard.schemas.heads import ONLY
-from trainyard.schemas.manifest import Column, DatasetManifest
 from trainyard.schemas.model_artifact import MixedIn, ModelArtifact, Normalization
 from trainyard.trainer.data.mixture import Portion
-from trainyard.trainer.model import card
-from trainyard.trainer.model.weights import WrittenWeights
+from trainyard.trainer.model.artifacts import card
+from trainyard.trainer.model.artifacts.weights import WrittenWeights
 
 
 def build(

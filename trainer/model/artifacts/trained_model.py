@@ -16,15 +16,15 @@ from torch.utils._pytree import tree_map_only
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas import model_artifact as artifacts
-from trainyard.schemas.fitted_state import FittedState, Vocabulary
+from trainyard.schemas.datasets.fitted_state import FittedState, Vocabulary
+from trainyard.schemas.datasets.manifest import Column
 from trainyard.schemas.heads import name_column
-from trainyard.schemas.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.trainer.data.reading import decoding, jagged
 from trainyard.trainer.data.reading.jagged import Jagged
 from trainyard.trainer.data.reading.split_reader import dtype
 from trainyard.trainer.model import recipe as recipes
-from trainyard.trainer.model import weights
+from trainyard.trainer.model.artifacts import weights
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
 

@@ -7,7 +7,7 @@ from typing import NoReturn
 from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position
-from trainyard.trainer.run.control_sync import ControlSync, Termination
+from trainyard.trainer.run.signals.control_sync import ControlSync, Termination
 from trainyard.trainer.world import World
 
 

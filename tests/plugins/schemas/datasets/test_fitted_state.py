@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import LabelEncoder, OrdinalEncoder
 
 from trainyard.errors import TrainyardError
-from trainyard.schemas import fitted_state
-from trainyard.schemas.fitted_state import FittedState, Vocabulary
+from trainyard.schemas.datasets import fitted_state
+from trainyard.schemas.datasets.fitted_state import FittedState, Vocabulary
 
 TEXTS = st.lists(st.text(max_size=5) | st.sampled_from(["unseen", '"', " a", "a ", "ä", "🏙️", "null"]), max_size=20)
 CITIES = FittedState(

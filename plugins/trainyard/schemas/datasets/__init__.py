@@ -1,0 +1,1 @@
+"""What is stored of a dataset: its manifest and versions, and what was fitted to it."""

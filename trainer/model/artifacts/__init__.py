@@ -1,0 +1,1 @@
+"""How is a trained model written to storage, and loaded?"""

@@ -1,0 +1,1 @@
+"""What interrupts a loop, and how all workers learn of it at the same step."""
