@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trainyard.trainer.model.recipe import Recipe
     from trainyard.trainer.run.batch import Batch
     from trainyard.trainer.run.run import Run
+    from trainyard.trainer.strategies.base import Strategy
 
 _MODULES = {
     "Allreduce": "trainyard.schemas.specs.strategies",
@@ -40,6 +41,7 @@ _MODULES = {
     "Portion": "trainyard.trainer.data.mixture",
     "Recipe": "trainyard.trainer.model.recipe",
     "Run": "trainyard.trainer.run.run",
+    "Strategy": "trainyard.trainer.strategies.base",
     "TensorBoard": "trainyard.trainer.measuring.tracking",
     "Threshold": "trainyard.schemas.specs.strategies",
     "TrainedModel": "trainyard.trainer.model.artifacts.trained_model",
@@ -67,6 +69,7 @@ __all__ = [
     "Portion",
     "Recipe",
     "Run",
+    "Strategy",
     "TensorBoard",
     "Threshold",
     "TrainedModel",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 from stack.docs import docstrings
 from stack.docs.markdown import code, page, section, table
 from stack.docs.options import model_table
@@ -79,7 +77,12 @@ def render_strategies() -> str:
                 docstrings.read(one).text,
                 model_table(one, ("name",)),
             )
-            for one in get_args(strategies.AnyStrategy)
+            for one in strategies.BUILT_IN.values()
+        ),
+        section(
+            "Your own",
+            '`strategy={"name": "module:Class", "params": {...}}`: [write one]'
+            "(../how-to/training/strategy.md#a-strategy-of-your-own).",
         ),
     )
 

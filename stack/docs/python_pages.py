@@ -22,7 +22,7 @@ Names = Mapping[str, Sequence[str]]
 INTERFACE: Mapping[str, Names] = {
     "Train": {
         "trainyard.trainer": (
-            "Recipe", "Head", "fit", "FitResult", "Run", "Batch", "from_lightning", "MLflow", "TensorBoard",
+            "Recipe", "Head", "fit", "FitResult", "Run", "Batch", "Strategy", "from_lightning", "MLflow", "TensorBoard",
         ),
         "trainyard.schemas.specs.train": ("TrainOptions",),
     },
@@ -62,7 +62,7 @@ MEMBERS = {
     "EventLog": ("span", "add", "counter", "instant"),
 }
 """The methods and properties that are described, of classes that have others for the package itself."""
-ALL_MEMBERS = ("TrainedModel",)
+ALL_MEMBERS = ("Strategy", "TrainedModel")
 
 
 def render_interface() -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
-from trainyard.schemas.specs.strategies import StrategyOptions
+from trainyard.errors import TrainyardError
+from trainyard.schemas.specs.strategies import OwnStrategy, StrategyOptions
+from trainyard.schemas.validation.params import convert_texts
 from trainyard.trainer.strategies.allreduce import Allreduce
 from trainyard.trainer.strategies.averaging import Averaging
 from trainyard.trainer.strategies.base import Strategy
@@ -25,5 +28,32 @@ STRATEGIES: dict[str, type[Strategy[Any]]] = {
 
 
 def build_strategy(options: StrategyOptions, world: World) -> Strategy[Any]:
-    """Return the strategy of some options, for this worker."""
-    return STRATEGIES[options.name](options, world)
+    """Return the strategy of some options, for this worker.
+
+    Raises:
+        TrainyardError: The class of an own strategy cannot be imported or called, or is no strategy.
+    """
+    if not isinstance(options, OwnStrategy):
+        return STRATEGIES[options.name](options, world)
+    kind = _find_class(options.name)
+    try:
+        return kind(options, world, **convert_texts("strategy.params", kind.__init__, options.params))
+    except TypeError as error:
+        raise TrainyardError(f"strategy {options.name!r} with params={options.params}: {error}.") from error
+
+
+def _find_class(path: str) -> type[Strategy[Any]]:
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except Exception as error:
+        raise TrainyardError(
+            f"strategy {path!r} cannot be imported: {type(error).__name__}: {error}. "
+            f"Check that {module} defines {name}, and that its imports are installed where the workers run."
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Strategy)):
+        raise TrainyardError(
+            f"strategy {path!r} is no strategy. Write `class {name}(Strategy)`, with "
+            "trainyard.trainer.strategies.base.Strategy."
+        )
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,13 @@ def test_code_that_is_found_missing_when_templates_are_rendered_names_the_operat
     operator.recipe = "toy.recipe:netwrok"
     with pytest.raises(TrainyardError, match=r"^TrainOperator 'train': 'toy\.recipe:netwrok': .*is 'network'"):
         plan_of(operator, monkeypatch, {"storage": "hdfs:///s"})
+
+
+def test_the_module_of_an_own_strategy_is_shipped(dag_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (dag_file.parent.parent / "votes.py").write_text("class Vote: ...\n")
+    operator = training(dag_file, strategy={"name": "votes:Vote", "params": {"scale": 2}})
+    [archive] = plan_of(operator, monkeypatch, {"storage": "hdfs:///s"}).py_files
+    assert "votes.py" in zipfile.ZipFile(archive).namelist()
 
 
 def test_a_plan_needs_no_writable_airflow_home(dag_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

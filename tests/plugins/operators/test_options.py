@@ -252,6 +252,7 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
             ({"name": "averaging", "frequency": 0}, POSITIVE), ({"name": "averaging", "often": 1}, "correct its name"),
             ({"name": "allreduce", "compression": "zip"}, "write 'fp16', 'bf16' or 'powersgd'"),
             ({"name": "fsdp", "wrap": "Block"}, "write a list, for example ['Block']"),
+            ("my.votes:", "write it as 'module:name'"), ({"name": "my:Vote", "scale": 1}, "correct its name"),
         ],
         "max_restarts": FROM_ZERO,
         "hang_minutes": POSITIVE_NUMBER,

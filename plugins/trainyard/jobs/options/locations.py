@@ -22,6 +22,7 @@ from trainyard.schemas.specs import metrics
 from trainyard.schemas.specs.fields import Kind
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.specs.source import FORMAT, lies_below
+from trainyard.schemas.specs.strategies import get_name, is_own
 
 Change = Callable[[str, Any], Any]
 """Returns what replaces a value, from its path and the value."""
@@ -163,6 +164,8 @@ def user_code(model: type[JobSpec], fields: Mapping[str, Any]) -> dict[str, str]
     named = find_all(model, fields, Kind.METRIC)
     texts = [(option, name) for option, name in named if isinstance(name, str) and metrics.is_custom(name)]
     own = [(option, name if is_pending(name) else split_metric(name)[1]) for option, name in texts]
+    strategies = [(option, get_name(value)) for option, value in find_all(model, fields, Kind.STRATEGY)]
+    own += [(option, name) for option, name in strategies if is_own(name)]
     paths = dict([*find_all(model, fields, Kind.CODE), *own])
     return {option: path for option, path in paths.items() if isinstance(path, str) and not is_pending(path)}
 

@@ -35,6 +35,7 @@ class Kind(Enum):
     OUTPUT = "the location that the job writes to"
     CODE = "the import path of user code"
     METRIC = "the name of a metric, or the import path of one"
+    STRATEGY = "the options of a strategy, whose name may be the import path of a class"
     FIXED = "known when the DAG is parsed: not a template"
 
 
@@ -50,7 +51,8 @@ class Inlined:
     main: str = ""
 
 
-def _import_path(value: str) -> str:
+def check_import_path(value: str) -> str:
+    """Return a value that is `module:name`. Raises ValueError for any other."""
     module, colon, name = value.partition(":")
     parts = [*module.split("."), name]
     if not colon or not all(part.isidentifier() for part in parts):
@@ -106,7 +108,7 @@ def _metric(value: str) -> str:
         )
     _, name = split_metric(value)
     if metrics.is_custom(name):  # a module of a package: `toy/recipe:network` is the path of a file
-        _import_path(name if "." in name else value)
+        check_import_path(name if "." in name else value)
     return value
 
 
@@ -186,7 +188,7 @@ Fixed = Annotated[T, Kind.FIXED]
 """The type of an option that is known when the DAG is parsed, and cannot be a template."""
 
 
-ImportPath = Annotated[str, AfterValidator(_import_path), Kind.CODE]
+ImportPath = Annotated[str, AfterValidator(check_import_path), Kind.CODE]
 """The import path of user code, `package.module:function`."""
 
 

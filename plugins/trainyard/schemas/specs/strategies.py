@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    Tag,
+    model_validator,
+)
 
 from trainyard.schemas.document import Part
+from trainyard.schemas.specs.fields import Kind, Params, check_import_path
+
+OWN = "own"
+"""The tag of the options of a strategy that is not built in."""
 
 
 class StrategyOptions(Part):
@@ -129,19 +142,57 @@ class FSDP(StrategyOptions):
     `Sequential`."""
 
 
-AnyStrategy = Union[Allreduce, Averaging, Threshold, Horovod, DiLoCo, FSDP]  # noqa: UP007
-NAMES: tuple[str, ...] = tuple(part.model_fields["name"].default for part in get_args(AnyStrategy))
+class OwnStrategy(StrategyOptions):
+    """A strategy of your own: a subclass of `trainyard.trainer.strategies.base.Strategy` beside the DAG."""
+
+    name: Annotated[str, AfterValidator(check_import_path)]
+    """The import path of the class, "module:name"."""
+    params: Params = {}
+    """Keyword arguments of the class, after its options and the world."""
+
+
+AnyStrategy = (
+    Annotated[Allreduce, Tag("allreduce")]
+    | Annotated[Averaging, Tag("averaging")]
+    | Annotated[Threshold, Tag("threshold")]
+    | Annotated[Horovod, Tag("horovod")]
+    | Annotated[DiLoCo, Tag("diloco")]
+    | Annotated[FSDP, Tag("fsdp")]
+    | Annotated[OwnStrategy, Tag(OWN)]
+)
+BUILT_IN: Mapping[str, type[StrategyOptions]] = {
+    tag.tag: kind for kind, tag in map(get_args, get_args(AnyStrategy)) if tag.tag != OWN
+}
+"""The options of each strategy by its name."""
+
+
+def get_name(value: Any) -> Any:
+    """Return the name in a strategy's options, which are an object, a dict, or the name."""
+    if isinstance(value, StrategyOptions):
+        return value.name
+    return value.get("name") if isinstance(value, Mapping) else value
+
+
+def is_own(name: Any) -> bool:
+    """Return whether a strategy's name is the import path of a class."""
+    return isinstance(name, str) and ":" in name
 
 
 def _named(value: Any) -> Any:
     """Replace the name of a strategy by its default options."""
-    if isinstance(value, StrategyOptions):
-        return value
-    name = value.get("name") if isinstance(value, Mapping) else value
-    if name not in NAMES:
-        raise ValueError(f"known strategies are {', '.join(NAMES)}; their options go in a dict with a 'name'")
-    return value if isinstance(value, Mapping) else {"name": value}
+    name = get_name(value)
+    if not (isinstance(name, str) and (is_own(name) or name in BUILT_IN)):
+        raise ValueError(
+            f"known strategies are {', '.join(BUILT_IN)}, and 'module:Class' for one of your own; their options go in "
+            "a dict with a 'name'"
+        )
+    return value if isinstance(value, StrategyOptions | Mapping) else {"name": value}
 
 
-Strategy = Annotated[AnyStrategy, Field(discriminator="name"), BeforeValidator(_named)]
+def _get_tag(value: Any) -> str:
+    name = get_name(value)
+    return OWN if is_own(name) else str(name)
+
+
+Strategy = Annotated[AnyStrategy, Discriminator(_get_tag), BeforeValidator(_named), Kind.STRATEGY]
 """A strategy's options, as an object, a dict, or the strategy's name."""

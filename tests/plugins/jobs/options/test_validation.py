@@ -89,7 +89,7 @@ def predict(dag: DAG, **options: Any) -> PredictOperator:
             train,
             {"strategy": "gossip"},
             "TrainOperator 'train': strategy='gossip': known strategies are allreduce, averaging, threshold, "
-            "horovod, diloco, fsdp; their options go in a dict with a 'name'.",
+            "horovod, diloco, fsdp, and 'module:Class' for one of your own; their options go in a dict with a 'name'.",
         ),
         (
             train,
@@ -204,6 +204,8 @@ def test_an_unknown_metric_is_refused_with_the_known_ones(dag: DAG) -> None:
 def test_missing_code_is_refused_with_the_names_that_exist(dag: DAG) -> None:
     with pytest.raises(TrainyardError, match=r"no toy/recpie\.py beside .* holds prepare, recipe"):
         train(dag, recipe="toy.recpie:network")
+    with pytest.raises(TrainyardError, match=r"^TrainOperator 'voting': strategy='toy\.signs:Vote': there is no toy"):
+        train(dag, task_id="voting", strategy={"name": "toy.signs:Vote", "params": {"scale": 2}})
     missing = (
         r"^ScriptOperator 'script': script='toy\.main': there is no toy/main\.py beside .* holds prepare, recipe\.$"
     )
