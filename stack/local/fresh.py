@@ -96,14 +96,18 @@ def link_bytecode(environment: Path) -> None:
             shutil.copytree(cache, target, copy_function=os.link)
 
 
-def run_quick_start(folder: Path, environment: Path, variables: Mapping[str, str] | None = None) -> str:
-    """Run the quick start of the README in a folder, word by word; return what its commands print."""
-    page = blocks(ROOT / "README.md")
-    for block in page:
+def write_quick_start(folder: Path) -> None:
+    """Write the files of the README's quick start into a folder."""
+    for block in blocks(ROOT / "README.md"):
         if block.file:
             (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
             (folder / block.file).write_text(block.text)
-    (commands,) = (block.text for block in page if block.kind == "sh installed")
+
+
+def run_quick_start(folder: Path, environment: Path, variables: Mapping[str, str] | None = None) -> str:
+    """Run the quick start of the README in a folder, word by word; return what its commands print."""
+    write_quick_start(folder)
+    (commands,) = (block.text for block in blocks(ROOT / "README.md") if block.kind == "sh installed")
     path = f"export PATH={environment}/bin:$PATH\n"
     return run(["bash", "-euo", "pipefail", "-c", path + commands], folder, variables)
 

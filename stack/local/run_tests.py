@@ -1,4 +1,4 @@
-"""Run the tests: suites of folders, two at a time, each in a process and an Airflow home of its own.
+"""Run the tests: suites of folders, three at a time, each in a process and an Airflow home of its own.
 
     python -m stack.local.run_tests [full | faults]
 
@@ -26,7 +26,8 @@ from stack.hadoop.jars import fetch_jars
 from stack.matrix.results import Counts, read_report
 
 ROOT = Path(__file__).parents[2]
-PROCESSES = 2
+PROCESSES = 3
+"""One more than the cores of a small machine: a third of the time a suite waits for what it has started or killed."""
 PASSED, FAILED, NO_TESTS = 0, 1, 5
 """Exit statuses of pytest."""
 
@@ -50,22 +51,26 @@ class Suite:
     Attributes:
         name: Its name.
         paths: What pytest collects.
+        without: What of it another suite has.
         needs_hadoop: Whether it starts a Hadoop.
     """
 
     name: str
     paths: tuple[str, ...]
+    without: tuple[str, ...] = ()
     needs_hadoop: bool = False
 
 
+WORKERS = ("tests/trainer/group", "tests/trainer/strategies", "tests/trainer/run")
 SUITES: tuple[Suite, ...] = (
+    Suite("workers", (*WORKERS, "tests/security")),
     Suite("hadoop", ("tests/cluster",), needs_hadoop=True),
-    Suite("trainer", ("tests/trainer", "tests/gpu", "tests/security", "tests/stored")),
-    Suite("airflow", ("tests/plugins", "tests/stack", "tests/packaging")),
     Suite("etl", ("tests/etl",)),
+    Suite("airflow", ("tests/plugins", "tests/stack", "tests/packaging")),
+    Suite("trainer", ("tests/trainer", "tests/gpu", "tests/stored"), without=WORKERS),
     Suite("pipelines", ("tests/dags", "tests/docs")),
 )
-"""All tests; the longest suites are first, so that both processes end at about the same time."""
+"""All tests; the longest suites are first, so that all processes end at about the same time."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +108,9 @@ def main(arguments: Sequence[str]) -> int:
     if not can_start_hadoop():
         suites = tuple(suite for suite in suites if not suite.needs_hadoop)
         not_run.append(NO_HADOOP)
-    with _interruptible() as processes, ThreadPoolExecutor(PROCESSES) as pool:
+    with ThreadPoolExecutor(PROCESSES) as pool, _interruptible(pool) as processes:
         futures = {suite.name: pool.submit(run_suite, suite, marker, selected, processes) for suite in suites}
-        try:
-            reports = {name: future.result() for name, future in futures.items()}
-        except SystemExit:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        reports = {name: future.result() for name, future in futures.items()}
     print(*summarize(reports, [*not_run, *([] if marker else [ADDED])]), sep="\n")
     return int(any(report.status != PASSED for report in reports.values()))
 
@@ -139,7 +140,8 @@ def run_suite(suite: Suite, marker: str, selected: str, processes: set[subproces
     log, results = folder / f"{name}.log", folder / f"{name}.xml"
     results.unlink(missing_ok=True)
     environment = os.environ | {"TRAINYARD_HOME": str(folder / suite.name), "PYTHONUNBUFFERED": "1"}
-    arguments = ("-m", selected, f"--junitxml={results}", *suite.paths)
+    others = (f"--ignore={path}" for path in suite.without)
+    arguments = ("-m", selected, f"--junitxml={results}", *suite.paths, *others)
     started = time.monotonic()
     process = subprocess.Popen(
         ["/bin/bash", "-euo", "pipefail", "-c", COMMAND, "bash", *arguments], cwd=ROOT, env=environment, text=True,
@@ -181,11 +183,16 @@ def summarize(reports: Mapping[str, Report], remarks: Sequence[str]) -> Iterator
 
 
 @contextmanager
-def _interruptible() -> Iterator[set[subprocess.Popen[str]]]:
-    """Yield a set of processes that are interrupted if this one is, so that tests end the systems that they started."""
+def _interruptible(pool: ThreadPoolExecutor) -> Iterator[set[subprocess.Popen[str]]]:
+    """Yield a set of processes that are interrupted if this one is, so that tests end the systems that they started.
+
+    Args:
+        pool: What starts them. It starts no other one afterwards.
+    """
     processes: set[subprocess.Popen[str]] = set()
 
     def forward(number: int, _: object) -> None:
+        pool.shutdown(wait=False, cancel_futures=True)
         for process in processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import textwrap
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from stack.local import fresh
 
-pytestmark = [
-    pytest.mark.airflow,
-    pytest.mark.ranks,
-    pytest.mark.spark,
-    pytest.mark.timeout(1800),
-]
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[2]
 
@@ -112,6 +106,8 @@ def test_beside_airflow_alone_operators_import_and_airflow_lists_the_provider(in
 
 
 @pytest.mark.full
+@pytest.mark.ranks
+@pytest.mark.spark
 def test_a_pipeline_of_a_package_named_etl_runs_with_the_public_interface(installed: Installation) -> None:
     installed.install(f"{installed.wheel}[cluster]", "apache-airflow")
     installed.run(
@@ -138,13 +134,22 @@ def test_a_pipeline_of_a_package_named_etl_runs_with_the_public_interface(instal
     )
 
 
-def test_the_quick_start_of_the_readme_runs_in_an_empty_folder(tmp_path: Path) -> None:
-    """With the packages of this environment and a migrated database; `make fresh` starts without both."""
+def test_the_wheel_plans_the_quick_start_of_the_readme(tmp_path: Path) -> None:
+    """With the packages of this environment; `make fresh` installs those of the day, and runs the pipeline."""
     environment, work = tmp_path / "env", tmp_path / "work"
-    (work / "airflow").mkdir(parents=True)
-    shutil.copy(Path(os.environ["AIRFLOW_HOME"]) / "airflow.db", work / "airflow")
+    work.mkdir()
     fresh.create_environment(environment)
     fresh.install_beside(environment, fresh.build_wheel(tmp_path))
-    options = {"SPARK_SUBMIT_OPTS": os.environ["SPARK_SUBMIT_OPTS"]}
-    assert fresh.run_quick_start(work, environment, options).count("succeeded") == 3
-    fresh.check_accuracy(work)
+    fresh.write_quick_start(work)
+    variables = {
+        "AIRFLOW_HOME": str(work / "airflow"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
+        "AIRFLOW_CONN_TRAINYARD_DEFAULT": json.dumps({"conn_type": "trainyard", "extra": {"storage": str(work)}}),
+    }
+    program = str(environment / "bin" / "trainyard")
+    planned = json.loads(fresh.run([program, "plan", "flowers", "--dags-folder", "dags", "--json"], work, variables))
+    assert [task["task_id"] for task in planned] == ["export", "train", "evaluate"]
+    archives = {archive for task in planned for archive in task["plan"]["py_files"]}
+    names = {name for archive in archives for name in zipfile.ZipFile(archive).namelist()}
+    assert names >= {"flowers/recipe.py", "trainyard/trainer/loop/fit.py", "trainyard/etl/jobs/evaluate.py"}
