@@ -55,7 +55,7 @@ lint: $(READY) ## style, docstrings, spelling, types and import layers
 	$(IMPORTS) $(VENV)/bin/mypy
 	$(IMPORTS) $(VENV)/bin/lint-imports
 
-QUICK := $(VENV)/bin/pytest -q --unit-seconds=2 -m "not ranks and not spark and not airflow and not cluster and not slow"
+QUICK := $(VENV)/bin/pytest -q --unit-seconds=2 -m "not ranks and not spark and not airflow and not cluster and not browser and not slow"
 
 quick: quick-cluster quick-airflow ## the tests that start no workers, Spark or Airflow, and take no seconds
 

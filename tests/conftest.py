@@ -24,6 +24,8 @@ LARGE_YOUNG_GENERATION = "-Xms1g -Xmn512m"
 """Options of a JVM that runs thousands of small jobs: it collects garbage a tenth of its time otherwise."""
 SYSTEMS = ("cluster", "airflow", "spark", "ranks", "browser", "environment", "slow")
 """The markers of tests that start something, the costliest first."""
+STARTED_BY = {"browser": "browser", "spark": "spark", "pair": "ranks"}
+"""The markers of tests that use a fixture."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,10 +53,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use a browser."""
+    """Mark the tests that use a browser, a Spark session or workers by the fixtures that start them."""
     for item in items:
-        if isinstance(item, pytest.Function) and "browser" in item.fixturenames:
-            item.add_marker(pytest.mark.browser)
+        for fixture, system in STARTED_BY.items():
+            if isinstance(item, pytest.Function) and fixture in item.fixturenames:
+                item.add_marker(system)
 
 
 def pytest_collection_finish() -> None:

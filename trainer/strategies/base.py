@@ -40,8 +40,9 @@ class Strategy(ABC, Generic[Options]):
             every forward pass is a collective, in which all workers must take part.
     """
 
-    own_optimizer = False
-    sharded = False
+    bytes_sent: int
+    own_optimizer: bool = False
+    sharded: bool = False
 
     def __init__(self, options: Options, world: World) -> None:
         self.options = options

@@ -206,7 +206,7 @@ DATASET: dict[str, list[Refused]] = {
     "nullable": [*STRINGS, (None, LIST), ([" "], "write 1 or")],
     "categories": [
         ("city", "write a list of columns, for example ['city']"), (3, DICT), ({"city": 3}, DICT),
-        ([" "], "write 1 or"),
+        ([" "], "write 1 or"), ([["city"]], "write a list of columns"),
         ({"city": {"min_count": 0}}, "write 1 or more"), ({"city": {"max_size": 0}}, "write 1 or more"),
         ({"city": {"max_size": 10**7}}, "write 1e+06 or less"), ({"city": {"size": 3}}, "correct its name"),
     ],

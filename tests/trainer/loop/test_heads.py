@@ -40,7 +40,7 @@ def incomplete(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def two_workers() -> Iterator[Workers]:
+def pair() -> Iterator[Workers]:
     with Workers(2) as workers:
         yield workers
 
@@ -120,9 +120,9 @@ def train_in_group(world: World, dataset: str, model: str) -> list[dict[str, flo
     return train(dataset, model, world=world, micro_batches=2).history.epochs
 
 
-def test_two_workers_train_as_one_does(two_workers: Workers, incomplete: str, tmp_path: Path) -> None:
+def test_two_workers_train_as_one_does(pair: Workers, incomplete: str, tmp_path: Path) -> None:
     """A mean of the means of workers, or of micro-batches, would be another one: they have other numbers of labels."""
-    epochs, _ = two_workers(train_in_group, incomplete, str(tmp_path / "two"))
+    epochs, _ = pair(train_in_group, incomplete, str(tmp_path / "two"))
     alone = train(incomplete, tmp_path / "one").history.epochs
     names = [name for name in alone[0] if name != "rows_per_second"]
     assert "size/rmse" in names

@@ -26,7 +26,11 @@ def _by_name(value: Any) -> Any:
     """Return a dict of options in place of a list of names."""
     if isinstance(value, str):
         raise ValueError(f"write a list of columns, for example [{value!r}]")
-    return dict.fromkeys(value, Category()) if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        if not all(isinstance(name, str) for name in value):
+            raise ValueError("write a list of columns, for example ['city']")
+        return dict.fromkeys(value, Category())
+    return value
 
 
 Categories = Annotated[dict[Name, Category], BeforeValidator(_by_name)]
