@@ -16,7 +16,7 @@ from trainyard.trainer.loop.training import Training
 from trainyard.trainer.loop.training_state import TrainingState
 from trainyard.trainer.measuring.device_times import CudaStream, DeviceTimes
 from trainyard.trainer.model.losses import check_finite_loss, move_loss
-from trainyard.trainer.model.optimizer import build_optimizer, build_schedule, freeze_untrained
+from trainyard.trainer.model.optimizer import build_optimizer, build_schedule, describe_optimizer, freeze_untrained
 from trainyard.trainer.run.history import History, count_epochs_since_best, get_monitor, is_best
 from trainyard.trainer.run.replicas import Replicas
 from trainyard.trainer.run.signals.control_sync import Termination
@@ -63,11 +63,13 @@ class _Engine:
         if run.strategy.sharded:  # its parameters are others now
             optimizer = build_optimizer(run.recipe, network)
         described = describe_recipe(run.recipe, optimizer)
+        run.optimizers.append(describe_optimizer(optimizer))
         optimizer = run.strategy.wrap_optimizer(optimizer, run.micro_batches)
         steps = run.options.epochs * (run.train.order.steps if run.recipe.schedule_by == "update" else 1)
         schedule = build_schedule(run.recipe, optimizer, steps)
         if schedule:
             described |= describe_schedule(schedule, steps)
+            run.optimizers.append(type(schedule).__name__)
         for head in run.recipe.heads_by_name.values():
             move_loss(head.loss, device)
         self.state = TrainingState(run, network, optimizer, schedule, described)

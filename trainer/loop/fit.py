@@ -72,6 +72,9 @@ class FitResult:
     Attributes:
         history: The metrics of each epoch.
         artifact: The model artifact that was written; None on workers other than rank 0.
+        optimizers: The optimizers and schedules, as texts.
+        parameters: The number of the model's parameters.
+        rows: The rows of an epoch.
         bytes_sent: Bytes that this worker has sent to synchronize the model.
         phase_seconds: The seconds of all workers, by phase.
         bottleneck: What limits the speed of the training, and what would help.
@@ -82,6 +85,9 @@ class FitResult:
 
     history: History
     artifact: ModelArtifact | None
+    optimizers: tuple[str, ...]
+    parameters: int
+    rows: int
     bytes_sent: int
     phase_seconds: list[PhaseSeconds]
     bottleneck: Bottleneck
@@ -182,7 +188,7 @@ def fit(
             with gpu or nullcontext(), bar:
                 if own_loop:
                     run, writer = train_with(own_loop, job.params, job, saved, trackers, full_size, formats)
-                    trained = _Trained(writer, run.history, run.bytes_sent, [*run.warnings])
+                    trained = _Trained(writer, run.history, run.optimizers, run.rows, run.bytes_sent, [*run.warnings])
                 else:
                     with job.phases.measure(Phase.SET_UP):
                         set_up = _set_up(job, built_strategy, saved, full_size, trackers, formats, epoch_models)
@@ -202,7 +208,9 @@ def fit(
             seconds = mean(sum(worker.seconds.values()) for worker in phase_seconds)
             saved_artifact, uris = writer.write(history, written, output, seconds, formats)
         return FitResult(
-            history=history, artifact=saved_artifact, bytes_sent=trained.bytes_sent, phase_seconds=phase_seconds,
+            history=history, artifact=saved_artifact, optimizers=tuple(trained.optimizers),
+            parameters=writer.count_parameters(), rows=trained.rows, bytes_sent=trained.bytes_sent,
+            phase_seconds=phase_seconds,
             bottleneck=describe_bottleneck(phase_seconds, job.strategy), gpu=gpu.usage if gpu else {}, formats=uris,
             warnings=[*trained.warnings, *(saved.warnings if saved else [])],
         )  # fmt: skip
@@ -213,6 +221,8 @@ class _Trained(NamedTuple):
 
     writer: ModelWriter
     history: History
+    optimizers: list[str]
+    rows: int
     bytes_sent: int
     warnings: list[str]
 
@@ -224,7 +234,7 @@ def _train_recipe(job: Job, strategy: Strategy[Any], run: Training, writer: Mode
         *run.warnings,
         *strategy.find_warnings(job.options.epochs * run.train.order.steps),
     ]
-    return _Trained(writer, history, strategy.bytes_sent, warnings)
+    return _Trained(writer, history, run.optimizers, run.train.order.rows, strategy.bytes_sent, warnings)
 
 
 def _open_checkpoints(job: Job, root: str) -> Checkpoints:

@@ -67,6 +67,10 @@ class ModelWriter:
         self._inputs, self._labels, self._normalization = inputs, labels, normalization
         self._check, self._warnings = check, warnings
 
+    def count_parameters(self) -> int:
+        """Return the number of the model's parameters."""
+        return sum(parameter.numel() for parameter in self._network.parameters())
+
     def check_untrained(self, recipe: Recipe, has_checkpoints: bool) -> None:
         """Check on rank 0 that the untrained model can be written and loaded. All workers must call this.
 

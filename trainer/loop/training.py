@@ -39,6 +39,7 @@ class Training:
         after_epoch: Called by all workers after each epoch.
         unread_columns: The columns of the dataset that batches do not have.
         warnings: What may be wrong with the batches, a sentence each; filled by the loop.
+        optimizers: The optimizer and the schedule, as texts; filled by the loop.
     """
 
     objective: Objective
@@ -55,6 +56,7 @@ class Training:
     after_epoch: Callable[[History], None] | None = None
     unread_columns: tuple[str, ...] = ()
     warnings: set[str] = field(default_factory=set)
+    optimizers: list[str] = field(default_factory=list)
 
     @property
     def recipe(self) -> Recipe:

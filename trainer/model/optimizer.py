@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 from torch import nn
 from torch.optim import LBFGS, SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
@@ -29,6 +31,22 @@ def build_optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:
     if isinstance(optimizer, SGD) and any(group["momentum"] for group in optimizer.param_groups):
         refuse_sparse_gradients(model, "optimizer=SGD(momentum=...)")
     return optimizer
+
+
+def describe_optimizer(optimizer: Optimizer) -> str:
+    """Return the class of an optimizer, its learning rate, and what differs from the defaults: `SGD(lr=0.1)`.
+
+    A setting that its groups of parameters have in different values has all of them.
+    """
+    settings = []
+    parameters = inspect.signature(type(optimizer)).parameters
+    for name in optimizer.defaults:
+        default = str(parameters[name].default) if name in parameters else ""
+        groups = [group for group in optimizer.param_groups if name in group]
+        values = dict.fromkeys(str(group.get(f"initial_{name}", group[name])) for group in groups)
+        if values and (name == "lr" or list(values) != [default]):
+            settings.append(f"{name}={' and '.join(values)}")
+    return f"{type(optimizer).__name__}({', '.join(settings)})"
 
 
 def freeze_untrained(optimizer: Optimizer, model: nn.Module) -> list[str]:

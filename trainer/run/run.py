@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.runs.phases import Phase
@@ -36,6 +37,7 @@ from trainyard.trainer.measuring.progress import Progress
 from trainyard.trainer.measuring.tracking import Tracker
 from trainyard.trainer.model.losses import check_finite_loss, check_is_mean
 from trainyard.trainer.model.network import Network
+from trainyard.trainer.model.optimizer import describe_optimizer
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.run.batch import Batch
 from trainyard.trainer.run.epochs import Epochs
@@ -96,6 +98,7 @@ class Run:
         self._gradients = StepGradients(world, self._networks.reducer)
         self._hooks, self._step_hooks = ExitStack(), ExitStack()
         self._autocasts = self._splits = False
+        self._described: list[str] = []
         self.published: Model | None = None
         """What `publish` was called with."""
 
@@ -103,6 +106,16 @@ class Run:
     def history(self) -> History:
         """The metrics of the epochs that are done."""
         return self._epochs.history
+
+    @property
+    def optimizers(self) -> list[str]:
+        """The optimizers and schedules that are tracked, as texts."""
+        return self._described
+
+    @property
+    def rows(self) -> int:
+        """The rows of an epoch."""
+        return self._loader.order.rows if self._loader else 0
 
     @property
     def warnings(self) -> set[str]:
@@ -185,6 +198,8 @@ class Run:
         self._builder.check(self._models, self._loader)
         optimizers = [value for value in self._saved.objects.values() if isinstance(value, Optimizer)]
         self._networks.begin(optimizers)
+        schedules = [value for value in self._saved.objects.values() if isinstance(value, LRScheduler)]
+        self._described = [*map(describe_optimizer, optimizers), *(type(each).__name__ for each in schedules)]
         tracked = {id(optimizer) for optimizer in optimizers}
         self._hooks.enter_context(refuse_optimizers(lambda own: id(own) in tracked, self._networks.has_parameter))
         return self._iterate(self._loader)

@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from trainyard.errors import TrainyardError, noted, summarize
 from trainyard.files import storage, uris
 from trainyard.files.storage import StoredFile
 from trainyard.links import report_uri
-from trainyard.report import assets, curves, evaluations, formats, overview, palette, stages, timeline
+from trainyard.report import assets, curves, evaluations, formats, overview, palette, settings, stages, timeline
 from trainyard.report.curves import Chart, EpochTable
 from trainyard.schemas.datasets import manifest
 from trainyard.schemas.datasets.manifest import DatasetManifest
@@ -26,6 +26,7 @@ from trainyard.schemas.results import DatasetResult, EvaluationResult, ModelResu
 from trainyard.schemas.runs import events, outcomes
 from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.specs.train import TrainSpec
 from trainyard.usage import resource_usage
 from trainyard.usage.resource_usage import ResourceUsage
 
@@ -127,14 +128,15 @@ def _render(directory: str) -> str:
     storage.replace(uris.join(directory, "trace.json"), json.dumps({"traceEvents": trace}).encode())
     uri = report_uri(directory)
     records = outcomes.read_run(directory, unreadable)
-    page = render_page(records, trace, _read_usages(directory, unreadable), unreadable)
+    specs = _read_specs(directory, records, unreadable)
+    page = render_page(records, trace, _read_usages(directory, unreadable), unreadable, specs)
     storage.replace(uri, page.encode())
     return uri
 
 
 def render_page(
     records: Sequence[RunRecord], trace: Sequence[dict[str, Any]], usages: Sequence[ResourceUsage] = (),
-    unreadable: dict[str, str] | None = None,
+    unreadable: dict[str, str] | None = None, specs: Mapping[str, TrainSpec] | None = None,
 ) -> str:  # fmt: skip
     """Return the report as HTML.
 
@@ -143,6 +145,7 @@ def render_page(
         trace: Its events.
         usages: The resource usage of its applications.
         unreadable: What cannot be read, and why, to which evaluations are added; None raises their errors.
+        specs: What its trainings were asked to do, by task.
     """
     root = records[0].task_key.directory.rsplit("/", 3)[0] if records else ""  # ROOT/runs/DAG/RUN
     results = [record.result for record in records]
@@ -151,7 +154,7 @@ def render_page(
         overview=overview.build_overview(records, usages),
         stages=stages.build_stages(records),
         timeline=timeline.build_timeline(trace),
-        trainings=_build_trainings(records, trace),
+        trainings=_build_trainings(root, records, trace, specs or {}),
         evaluations=_read_evaluations(root, [one for one in results if isinstance(one, EvaluationResult)], unreadable),
         datasets=[_read_dataset(root, one, unreadable) for one in results if isinstance(one, DatasetResult)],
         unreadable=unreadable or {},
@@ -163,6 +166,7 @@ class Training:
     """What the report shows of the workers of one task."""
 
     task: str
+    settings: list[tuple[str, str]]
     charts: list[Chart]
     table: EpochTable
     best_epoch: int | None
@@ -171,7 +175,9 @@ class Training:
     clocks: list[tuple[str, float, float]]
 
 
-def _build_trainings(records: Sequence[RunRecord], trace: Sequence[dict[str, Any]]) -> list[Training]:
+def _build_trainings(
+    root: str, records: Sequence[RunRecord], trace: Sequence[dict[str, Any]], specs: Mapping[str, TrainSpec]
+) -> list[Training]:
     """Return the tasks whose workers have curves or phases, in the order of their start."""
     results = {record.task_key.task: record.result for record in records if isinstance(record.result, ModelResult)}
     trainings = []
@@ -180,12 +186,22 @@ def _build_trainings(records: Sequence[RunRecord], trace: Sequence[dict[str, Any
         best_epoch = result.best_epoch if result else None
         trainings.append(
             Training(
-                task=task, charts=curves.build_charts(epochs, best_epoch), table=curves.build_table(epochs),
+                task=task, settings=settings.describe_training(root, specs[task], result) if task in specs else [],
+                charts=curves.build_charts(epochs, best_epoch), table=curves.build_table(epochs),
                 best_epoch=best_epoch, bottleneck=result.bottleneck if result else "",
                 phases=timeline.sum_phases(its_events), clocks=timeline.find_clock_offsets(its_events),
             )
         )  # fmt: skip
     return [training for training in trainings if training.charts or training.phases]
+
+
+def _read_specs(directory: str, records: Sequence[RunRecord], unreadable: dict[str, str]) -> dict[str, TrainSpec]:
+    """Return what each training was asked to do, by task."""
+    specs: dict[str, TrainSpec] = {}
+    for task in [record.task_key.task for record in records if record.job == "train"]:
+        with noted(unreadable, f"what {task} was asked to do"), suppress(FileNotFoundError):
+            specs[task] = TrainSpec.load(uris.join(directory, "specs", f"{task}.json"))
+    return specs
 
 
 def _read_evaluations(

@@ -126,6 +126,12 @@ class ModelResult(Result):
     """Whether `early_stopping` ended the training."""
     workers: int
     """The number of workers at the end."""
+    optimizers: tuple[str, ...] = ()
+    """The optimizers and schedules, such as `SGD(lr=0.1)`."""
+    parameters: int | None = None
+    """The number of the model's parameters."""
+    rows: int | None = None
+    """The rows of an epoch."""
     bytes_sent: int
     """The bytes that rank 0 sent to the other workers."""
     bottleneck: str

@@ -19,6 +19,7 @@ from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.runs.failure import Failure
 from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.specs.train import TrainSpec
 
 
 def test_the_report_of_a_script_has_its_number_of_workers() -> None:
@@ -48,6 +49,25 @@ def test_each_of_two_trainings_has_curves_and_rows_with_its_name() -> None:
     for task, loss in (("teacher", "0.125"), ("student", "0.875")):
         assert f"<h2>Training {task}" in sections[task]
         assert f"training: between {loss} and {loss}" in sections[task] and "worker 0" in sections[task]
+
+
+def test_a_training_begins_with_what_was_trained(tmp_path: Path) -> None:
+    directory = f"{tmp_path}/runs/toy/r"
+    key = TaskKey(dag_id="toy", run_id="r", task_id="train", directory=directory)
+    spec = TrainSpec(
+        task_key=key, recipe="toy.recipe:network", dataset=f"{tmp_path}/toy/dataset", model=f"{tmp_path}/toy/model"
+    )
+    storage.replace(f"{directory}/specs/train.json", spec.to_json().encode())
+    with EventLog(directory, "train", "worker 0", 1) as log, log.span("forward"):
+        log.counter("seconds", forward=0.5)
+    RunRecord(
+        task_key=key, job="train", application="a", started_at=10.0, seconds=12.3, status="succeeded",
+        output=output("train", optimizers=["SGD(lr=0.1)"], rows=40),
+    ).save()  # fmt: skip
+    render.render(directory)
+    page = Path(f"{directory}/report.html").read_text()
+    assert "<dt>Recipe</dt><dd>toy.recipe:network</dd><dt>Optimizer</dt><dd>SGD(lr=0.1)</dd>" in page
+    assert "<dt>Data</dt><dd>toy/dataset@1, 40 rows an epoch</dd>" in page and 'id="unreadable"' not in page
 
 
 def test_the_warnings_of_a_stage_are_beside_its_figures() -> None:

@@ -1,0 +1,83 @@
+"""What was trained, on what and how: the settings of a training, for readers. Pure functions of its spec and result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainyard.schemas.document import Part
+from trainyard.schemas.results import ModelResult
+from trainyard.schemas.specs.strategies import StrategyOptions
+from trainyard.schemas.specs.train import TrainOptions, TrainSpec
+
+ALWAYS = ("epochs", "batch_size", "seed")
+"""The options that are shown although they have their defaults."""
+
+
+def describe_training(root: str, spec: TrainSpec, result: ModelResult | None = None) -> list[tuple[str, str]]:
+    """Return names and values, in the order in which a reader asks for them.
+
+    Args:
+        root: The storage root, without which names of datasets and models are shown.
+        spec: What the training was asked to do.
+        result: What came of it; None for one that has not succeeded.
+    """
+    lines = [
+        ("Loop", _call(spec.loop, spec.loop_params)),
+        ("Recipe", _call(spec.recipe, spec.recipe_params)),
+        ("Optimizer", ", ".join(result.optimizers) if result else ""),
+        ("Options", ", ".join(_list_options(spec.options))),
+        ("Data", _describe_data(root, spec, result)),
+        ("Begins with", _shorten(root, spec.start_from or "")),
+        ("Workers", f"{_describe_workers(spec, result)}, {_describe_strategy(spec.strategy)}"),
+        ("Model", f"{result.parameters:,} parameters" if result and result.parameters is not None else ""),
+    ]
+    return [(name, value) for name, value in lines if value]
+
+
+def _call(path: str | None, params: Mapping[str, Any]) -> str:
+    """Return a function as one would call it; "" if there is none."""
+    return f"{path}({', '.join(f'{name}={value!r}' for name, value in params.items())})" if params else path or ""
+
+
+def _list_options(options: TrainOptions) -> Iterator[str]:
+    """Yield the options that a person has set, and those that decide every training."""
+    changed = _find_changed(options)
+    for name in (*ALWAYS, *(name for name in changed if name not in ALWAYS)):
+        yield f"{name}={getattr(options, name)!r}"
+
+
+def _find_changed(options: Part) -> dict[str, Any]:
+    """Return the fields whose values are not their defaults."""
+    fields = type(options).model_fields
+    return {name: getattr(options, name) for name in fields if getattr(options, name) != fields[name].default}
+
+
+def _describe_data(root: str, spec: TrainSpec, result: ModelResult | None) -> str:
+    version = result.dataset_version if result else spec.dataset_version
+    parts = [_name_version(root, spec.dataset, version)]
+    if spec.dataset_since is not None:
+        parts.append(f"what was added since {_shorten(root, str(spec.dataset_since))}")
+    for mixed in spec.mix:
+        parts.append(f"{mixed.share:.0%} of {_name_version(root, mixed.dataset, mixed.version)}")
+    if result and result.rows is not None:
+        parts.append(f"{result.rows:,} rows an epoch")
+    return ", ".join(parts)
+
+
+def _describe_workers(spec: TrainSpec, result: ModelResult | None) -> str:
+    number = f"{result.workers}" if result else "–".join(map(str, dict.fromkeys((spec.min_workers, spec.max_workers))))
+    return f"{number} worker{'s' if number != '1' else ''}"
+
+
+def _describe_strategy(strategy: StrategyOptions) -> str:
+    settings = {name: value for name, value in _find_changed(strategy).items() if name != "name"}
+    return _call(strategy.name, settings)
+
+
+def _name_version(root: str, dataset: str, version: int | None) -> str:
+    return _shorten(root, dataset) + (f"@{version}" if version else "")
+
+
+def _shorten(root: str, uri: str) -> str:
+    return uri.removeprefix(f"{root}/") if root else uri

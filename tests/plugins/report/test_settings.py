@@ -1,0 +1,67 @@
+"""What a report says of a training: the recipe, the data, the options and the workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.plugins.results import output
+from trainyard.report.settings import describe_training
+from trainyard.schemas.results import ModelResult
+from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.specs.train import TrainOptions, TrainSpec
+
+KEY = TaskKey(dag_id="toy", run_id="r1", task_id="train", directory="file:///s/runs/toy/r1")
+
+
+def spec(**fields: Any) -> TrainSpec:
+    given = {"recipe": "toy.recipe:network", "dataset": "file:///s/toy/dataset", "model": "file:///s/toy/model"}
+    return TrainSpec(task_key=KEY, **given | fields)
+
+
+def describe(result: ModelResult | None = None, **fields: Any) -> dict[str, str]:
+    return dict(describe_training("file:///s", spec(**fields), result))
+
+
+def test_a_training_is_described_by_what_decides_its_result() -> None:
+    trained = output("train", optimizers=["SGD(lr=0.1, momentum=0.9)", "StepLR"], parameters=25450, rows=1437)
+    options = TrainOptions(epochs=3, precision="bfloat16", clip_norm=1.0)
+    described = describe_training(
+        "file:///s", spec(recipe_params={"width": 8}, options=options, strategy="averaging", workers=(1, 4)),
+        ModelResult(**trained),
+    )  # fmt: skip
+    assert described == [
+        ("Recipe", "toy.recipe:network(width=8)"),
+        ("Optimizer", "SGD(lr=0.1, momentum=0.9), StepLR"),
+        ("Options", "epochs=3, batch_size=64, seed=0, precision='bfloat16', clip_norm=1.0"),
+        ("Data", "toy/dataset@1, 1,437 rows an epoch"),
+        ("Workers", "2 workers, averaging"),
+        ("Model", "25,450 parameters"),
+    ]
+
+
+def test_a_training_that_has_not_succeeded_is_described_by_what_it_was_asked_to_do() -> None:
+    assert describe(workers=(1, 4), dataset_version=3) == {
+        "Recipe": "toy.recipe:network", "Options": "epochs=10, batch_size=64, seed=0", "Data": "toy/dataset@3",
+        "Workers": "1–4 workers, allreduce",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "value"),
+    [
+        ({"recipe": None, "loop": "toy.loop:train", "loop_params": {"rate": 0.1}}, "Loop", "toy.loop:train(rate=0.1)"),
+        ({"strategy": {"name": "averaging", "frequency": 9}}, "Workers", "1 worker, averaging(frequency=9)"),
+        ({"strategy": {"name": "my.votes:Vote", "params": {"scale": 2}}}, "Workers",
+         "1 worker, my.votes:Vote(params={'scale': 2})"),
+        ({"start_from": "file:///s/toy/champion@1a2b"}, "Begins with", "toy/champion@1a2b"),
+        ({"dataset_since": "file:///s/toy/champion@1a2b"}, "Data",
+         "toy/dataset, what was added since toy/champion@1a2b"),
+        ({"dataset_since": 0}, "Data", "toy/dataset, what was added since 0"),
+        ({"mix": [{"dataset": "hdfs:///other", "share": 0.25, "version": 2}]}, "Data",
+         "toy/dataset, 25% of hdfs:///other@2"),
+    ],
+)  # fmt: skip
+def test_what_a_training_may_have_besides(fields: dict[str, Any], name: str, value: str) -> None:
+    assert describe(**fields)[name] == value
