@@ -39,12 +39,10 @@ def describe_optimizer(optimizer: Optimizer) -> str:
     A setting that its groups of parameters have in different values has all of them.
     """
     settings = []
-    parameters = inspect.signature(type(optimizer)).parameters
-    for name in optimizer.defaults:
-        default = str(parameters[name].default) if name in parameters else ""
-        groups = [group for group in optimizer.param_groups if name in group]
+    for name, parameter in inspect.signature(type(optimizer)).parameters.items():
+        groups = [group for group in optimizer.param_groups if name in optimizer.defaults and name in group]
         values = dict.fromkeys(str(group.get(f"initial_{name}", group[name])) for group in groups)
-        if values and (name == "lr" or list(values) != [default]):
+        if values and (name == "lr" or list(values) != [str(parameter.default)]):
             settings.append(f"{name}={' and '.join(values)}")
     return f"{type(optimizer).__name__}({', '.join(settings)})"
 
