@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from trainyard.schemas.document import Part
@@ -33,6 +33,36 @@ def describe_training(root: str, spec: TrainSpec, result: ModelResult | None = N
         ("Model", f"{result.parameters:,} parameters" if result and result.parameters is not None else ""),
     ]
     return [(name, value) for name, value in lines if value]
+
+
+def name_members(specs: Mapping[str, TrainSpec]) -> dict[str, str]:
+    """Return what distinguishes each training of a mapped task from the others: task -> `rate=0.1, batch_size=32`.
+
+    Args:
+        specs: What the trainings of a run were asked to do, by task.
+    """
+    members: dict[str, dict[str, dict[str, str]]] = {}
+    for task, spec in specs.items():
+        if spec.task_key.map_index >= 0:
+            members.setdefault(spec.task_key.task_id, {})[task] = _flatten(spec)
+    return {
+        task: ", ".join(f"{name}={settings.get(name, 'default')}" for name in _find_different(of_task.values()))
+        for of_task in members.values()
+        for task, settings in of_task.items()
+    }
+
+
+def _flatten(spec: TrainSpec) -> dict[str, str]:
+    """Return what a person may vary, by name."""
+    dumped = spec.model_dump(include={"recipe", "loop", "dataset", "start_from", "workers", "epoch_models"})
+    dumped |= spec.options.model_dump() | spec.recipe_params | spec.loop_params
+    return {name: str(value) for name, value in dumped.items()} | {"strategy": _describe_strategy(spec.strategy)}
+
+
+def _find_different(members: Collection[Mapping[str, str]]) -> list[str]:
+    """Return the names whose values are not the same in all members."""
+    names = dict.fromkeys(name for settings in members for name in settings)
+    return [name for name in names if len({settings.get(name) for settings in members}) > 1]
 
 
 def _call(path: str | None, params: Mapping[str, Any]) -> str:

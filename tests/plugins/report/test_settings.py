@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.plugins.results import output
-from trainyard.report.settings import describe_training
+from trainyard.report.settings import describe_training, name_members
 from trainyard.schemas.results import ModelResult
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
@@ -17,7 +17,7 @@ KEY = TaskKey(dag_id="toy", run_id="r1", task_id="train", directory="file:///s/r
 
 def spec(**fields: Any) -> TrainSpec:
     given = {"recipe": "toy.recipe:network", "dataset": "file:///s/toy/dataset", "model": "file:///s/toy/model"}
-    return TrainSpec(task_key=KEY, **given | fields)
+    return TrainSpec(**{"task_key": KEY} | given | fields)
 
 
 def describe(result: ModelResult | None = None, **fields: Any) -> dict[str, str]:
@@ -46,6 +46,27 @@ def test_a_training_that_has_not_succeeded_is_described_by_what_it_was_asked_to_
         "Recipe": "toy.recipe:network", "Options": "epochs=10, batch_size=64, seed=0", "Data": "toy/dataset@3",
         "Workers": "1–4 workers, allreduce",
     }  # fmt: skip
+
+
+def test_the_trainings_of_a_sweep_are_named_by_what_differs() -> None:
+    rates = (0.1, 0.01)
+    sweep = {
+        f"train@{index}": spec(
+            task_key=KEY.model_copy(update={"map_index": index}), recipe_params={"rate": rate, "width": 8},
+            options=TrainOptions(batch_size=32 * (index + 1)), model=f"file:///s/toy/model/{index}",
+        )
+        for index, rate in enumerate(rates)
+    }  # fmt: skip
+    assert name_members(sweep | {"teach": spec(recipe="toy.teacher:network")}) == {
+        "train@0": "batch_size=32, rate=0.1",
+        "train@1": "batch_size=64, rate=0.01",
+    }
+
+
+def test_a_parameter_that_one_training_of_a_sweep_has_is_the_default_of_the_others() -> None:
+    keys = [KEY.model_copy(update={"map_index": index}) for index in range(2)]
+    sweep = {"train@0": spec(task_key=keys[0]), "train@1": spec(task_key=keys[1], recipe_params={"width": 8})}
+    assert name_members(sweep) == {"train@0": "width=default", "train@1": "width=8"}
 
 
 @pytest.mark.parametrize(
