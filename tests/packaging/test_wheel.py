@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import textwrap
 import zipfile
 from pathlib import Path
@@ -53,25 +55,19 @@ USER_FILES = {
 
 
 class Installation:
-    """A virtual environment with the wheel, used from a folder that is unrelated to the checkout."""
+    """A virtual environment, used from a folder that is unrelated to the checkout."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.storage = folder / "storage"
-        self.environment = folder / "env"
-        self.wheel = fresh.build_wheel(folder)
+        self.folder, self.storage, self.environment = folder, folder / "storage", folder / "env"
+        self.storage.mkdir()
         fresh.create_environment(self.environment)
-        self.install(str(self.wheel), "apache-airflow")
-
-    def install(self, *requirements: str) -> None:
-        fresh.install(self.environment, *requirements, "-c", str(ROOT / "requirements.txt"))
-        fresh.link_bytecode(self.environment)
 
     def run(self, *command: str) -> str:
         variables = {
             "AIRFLOW_HOME": str(self.folder / "airflow"),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.folder / "dags"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "SPARK_SUBMIT_OPTS": os.environ["SPARK_SUBMIT_OPTS"],
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
             "AIRFLOW_CONN_TRAINYARD_DEFAULT": json.dumps(
                 {"conn_type": "trainyard", "extra": {"storage": self.storage.as_uri()}}
@@ -82,12 +78,21 @@ class Installation:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    return Installation(tmp_path_factory.mktemp("wheel"))
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fresh.build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Installation:
+    return Installation(tmp_path)
 
 
 @pytest.mark.full
-def test_beside_airflow_alone_operators_import_and_airflow_lists_the_provider(installed: Installation) -> None:
+def test_beside_airflow_alone_operators_import_and_airflow_lists_the_provider(
+    installed: Installation, wheel: Path
+) -> None:
+    fresh.install(installed.environment, str(wheel), "apache-airflow", "-c", str(ROOT / "requirements.txt"))
+    fresh.link_bytecode(installed.environment)
     program = """
         import sys
         from importlib.metadata import version
@@ -108,8 +113,11 @@ def test_beside_airflow_alone_operators_import_and_airflow_lists_the_provider(in
 @pytest.mark.full
 @pytest.mark.ranks
 @pytest.mark.spark
-def test_a_pipeline_of_a_package_named_etl_runs_with_the_public_interface(installed: Installation) -> None:
-    installed.install(f"{installed.wheel}[cluster]", "apache-airflow")
+def test_a_pipeline_of_a_package_named_etl_runs_with_the_public_interface(installed: Installation, wheel: Path) -> None:
+    """With the packages of this environment and a migrated database; `make fresh` begins without both."""
+    fresh.install_beside(installed.environment, wheel)
+    (installed.folder / "airflow").mkdir()
+    shutil.copy(Path(os.environ["AIRFLOW_HOME"]) / "airflow.db", installed.folder / "airflow")
     installed.run(
         "python", "-c",
         "from trainyard.trainer import Allreduce, Dataset, FitResult, Recipe, TrainedModel, export, fit, load_model\n"
@@ -121,9 +129,7 @@ def test_a_pipeline_of_a_package_named_etl_runs_with_the_public_interface(instal
     for name, text in USER_FILES.items():
         (package / name).write_text(textwrap.dedent(text))
     rows = [{"x": n % 7, "y": n % 5, "label": int(n % 7 > n % 5)} for n in range(400)]
-    installed.storage.mkdir()
     (installed.storage / "points.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    installed.run("airflow", "db", "migrate")
     installed.run("airflow", "dags", "test", "installed")
     shown = installed.run("trainyard", "show", "installed")
     assert shown.count("succeeded") == 3, shown
@@ -134,21 +140,11 @@ def test_a_pipeline_of_a_package_named_etl_runs_with_the_public_interface(instal
     )
 
 
-def test_the_wheel_plans_the_quick_start_of_the_readme(tmp_path: Path) -> None:
+def test_the_wheel_plans_the_quick_start_of_the_readme(installed: Installation, wheel: Path) -> None:
     """With the packages of this environment; `make fresh` installs those of the day, and runs the pipeline."""
-    environment, work = tmp_path / "env", tmp_path / "work"
-    work.mkdir()
-    fresh.create_environment(environment)
-    fresh.install_beside(environment, fresh.build_wheel(tmp_path))
-    fresh.write_quick_start(work)
-    variables = {
-        "AIRFLOW_HOME": str(work / "airflow"),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
-        "AIRFLOW_CONN_TRAINYARD_DEFAULT": json.dumps({"conn_type": "trainyard", "extra": {"storage": str(work)}}),
-    }
-    program = str(environment / "bin" / "trainyard")
-    planned = json.loads(fresh.run([program, "plan", "flowers", "--dags-folder", "dags", "--json"], work, variables))
+    fresh.install_beside(installed.environment, wheel)
+    fresh.write_quick_start(installed.folder)
+    planned = json.loads(installed.run("trainyard", "plan", "flowers", "--json"))
     assert [task["task_id"] for task in planned] == ["export", "train", "evaluate"]
     archives = {archive for task in planned for archive in task["plan"]["py_files"]}
     names = {name for archive in archives for name in zipfile.ZipFile(archive).namelist()}
