@@ -34,7 +34,8 @@ from trainyard.operators import ExportOperator, Placement
 with DAG("nogpu", schedule=None):
     ExportOperator(
         task_id="export", prepare="toy.prepare:rows", source="file://{source}", format="json", dataset="a",
-        placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1),
+        placement=Placement(queue="train", node_label="gpu"),
+        gpus_per_executor=1,
         conf={"spark.executorEnv.PATH": "/usr/bin:/bin"},
     )
 """

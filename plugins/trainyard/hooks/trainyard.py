@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from airflow.sdk import BaseHook
@@ -226,11 +226,11 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
             raise TrainyardError(
                 f"connection {self.conn_id!r}: extra {field} is not valid ({first['type']}); profiles are objects by "
                 'name, such as {"gpu": {"node_label": "gpu", "gpus_per_worker": 1, "memory": "16g"}}, with '
-                f"{', '.join(Profile.model_fields)}."
+                f"{', '.join(one.name for one in fields(Profile))}."
             ) from None
         for name, profile in profiles.items():
             self._environment(profile.environment)
-            if find_secrets(profile.model_dump()):
+            if find_secrets(asdict(profile)):
                 raise TrainyardError(
                     f"connection {self.conn_id!r}: extra profiles.{name} has a secret, which pages and logs show. "
                     f"{IN_CREDENTIAL_STORE}."

@@ -20,6 +20,7 @@ from trainyard.jobs.assets import output_asset
 from trainyard.jobs.options import requirements, validation
 from trainyard.jobs.options.base import ATTRIBUTES, HasOptions, as_lists, or_default_deferrable
 from trainyard.jobs.options.common import CommonOptions, check_requests
+from trainyard.jobs.options.familiar import FAMILIAR
 from trainyard.jobs.options.locations import (
     change_all,
     explain_missing_part,
@@ -85,7 +86,7 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
     def __new__(cls, *args: Any, **options: Any) -> JobOperator:
         """Refuse unknown options before Airflow does, with the nearest known one."""
         named = [name for name in options if not name.startswith("_")]
-        if clauses := unknown_options(named, cls.PARAMETERS):
+        if clauses := unknown_options(named, cls.PARAMETERS, FAMILIAR):
             raise TrainyardError(validation.message(cls.__name__, options.get("task_id"), clauses))
         operator = super().__new__(cls)
         vars(operator)["_is_one_of_several"] = "_airflow_from_mapped" in options  # Airflow's __setattr__ needs more

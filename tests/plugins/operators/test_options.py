@@ -123,7 +123,6 @@ COMMON: dict[str, list[Refused]] = {
     "placement": [
         ("gpu", "write Placement(queue='default')"), ({"queue": "x"}, "write Placement(queue='x')"),
         ([], "write Placement("), (Placement(queue=3), TEXT), (Placement(node_label=["gpu"]), TEXT),
-        (Placement(gpus_per_worker="one"), WHOLE), (Placement(gpus_per_worker=-1), "write 0 for workers without a GPU"),
         (Placement(workers_per_container=0), "write 1 or more"), (Placement(workers_per_container=1.5), WHOLE),
         (Placement(isolation="none"), "write 'yarn', 'labels', 'whole_node' or 'docker'"),
         (Placement(isolation="docker"), "needs image="), (Placement(isolation="labels"), "needs node_label="),
@@ -150,13 +149,14 @@ COMMON |= {
         ({"DB_PASSWORD": "marker"}, IN_CODE), ({"URL": "http://me:marker@b"}, IN_CODE),
     ],
 }  # fmt: skip
-GROUP: dict[str, list[Refused]] = COMMON | {"cores_per_worker": COUNT}
+GROUP: dict[str, list[Refused]] = COMMON | {"cores_per_worker": COUNT, "gpus_per_worker": FROM_ZERO}
 STAGE: dict[str, list[Refused]] = COMMON | {
     "executors": [
         (0, PAIR), (1.5, PAIR), ("many", PAIR), ([], PAIR), ({}, PAIR), ((1, 2, 3), PAIR), ((0, 4), PAIR),
         ((4, 2), "write the smaller number first"),
     ],
     "cores_per_executor": OPTIONAL_COUNT,
+    "gpus_per_executor": FROM_ZERO,
 }  # fmt: skip
 DATASET: dict[str, list[Refused]] = {
     "prepare": [*FUNCTION, (None, TEXT)],
