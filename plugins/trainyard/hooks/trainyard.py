@@ -116,6 +116,14 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
         environment, profiles = self._environment(extra.get("environment")), self._profiles(extra.get("profiles"))
         return Settings(root, checked, shared, environment, profiles)
 
+    def read_profiles(self) -> dict[str, Profile]:
+        """Return the profiles of the connection, without a look at its storage.
+
+        Raises:
+            TrainyardError: There is no such connection, or a profile is not valid.
+        """
+        return self._profiles(self._read_extra().get("profiles"))
+
     def test_connection(self) -> tuple[bool, str]:
         """Write a file to the storage, and remove it, for the button `Test` of Airflow's form."""
         try:

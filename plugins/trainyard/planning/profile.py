@@ -27,6 +27,7 @@ class Profile(Placement):
         driver_memory: The memory of the driver in all.
         environment: The URI of a packed environment, instead of that of the connection.
         conf: Spark configuration.
+        pool: The Airflow pool of the tasks.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -37,6 +38,7 @@ class Profile(Placement):
     driver_memory: _Text | None = None
     environment: _Text | None = None
     conf: Mapping[str, SparkText] = field(default_factory=dict)
+    pool: _Text | None = None
 
 
 def apply_profile(profile: Profile, job: Job, memory: Memory, driver_memory: Memory) -> Job:
