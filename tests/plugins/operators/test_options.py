@@ -14,6 +14,7 @@ from airflow.sdk import DAG, BaseOperator, BaseSensorOperator
 from trainyard.errors import TrainyardError
 from trainyard.jobs.operator import JobOperator
 from trainyard.operators import (
+    EnsembleOperator,
     EvaluateOperator,
     ExportOperator,
     FeaturizeOperator,
@@ -333,6 +334,14 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         "partition_by": OPTIONAL_LABEL,
         "rows_per_batch": OPTIONAL_COUNT,
     },
+    EnsembleOperator: {
+        "models": [("toy/a", "write a list of strings, for example ['clicks/a'"), (None, LIST), ([3], TEXT),
+                   (["../a"], NAME), ({}, LIST)],
+        "model": OPTIONAL_LOCATION,
+        "by": [("median", "write 'mean' or 'vote'"), (None, "write 'mean' or 'vote'"), ([], "write 'mean'")],
+        "weights": [("x", LIST), ([0, 1], POSITIVE), (["x", 1], NUMBER), (3, LIST)],
+        "conn_id": CONNECTION,
+    },
     PromoteOperator: {
         "evaluation": [(3, "write evaluate.output"), (None, "write evaluate.output"), ({"uri": "x"}, "write evaluate."),
                        ("", "write evaluate.output"), ([], "write evaluate.output")],
@@ -372,6 +381,7 @@ VALID: dict[type, dict[str, Any]] = {
     ScriptOperator: {"script": "toy.recipe"},
     EvaluateOperator: {"model": "toy/model", "dataset": "toy/dataset", "metrics": ["accuracy"]},
     PredictOperator: {"model": "toy/model", "source": "/in", "keys": ["id"], "output": "toy/out"},
+    EnsembleOperator: {"models": ["toy/a", "toy/b"], "model": "toy/both"},
     PromoteOperator: {"evaluation": "toy/e.json", "champion": "toy/champion", "metric": "accuracy"},
     PreflightOperator: {},
     ReapOperator: {},
