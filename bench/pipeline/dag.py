@@ -56,7 +56,7 @@ def run(command: str, environment: dict[str, str]) -> str:
 
 def write_plain_dag(folder: Path, environment: dict[str, str]) -> None:
     """Write the DAG of SparkSubmitOperators, and the job specs that its applications read."""
-    output = run("PYTHONPATH=$AIRFLOW__CORE__PLUGINS_FOLDER python -m trainyard plan digits --json", environment)
+    output = run("PYTHONPATH=$AIRFLOW__CORE__PLUGINS_FOLDER python -m trainyard plan digits -o json", environment)
     source = f"{folder}/storage/digits/source"
     tasks = []
     for stage in json.loads(output[output.index("[") :]):

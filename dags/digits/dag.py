@@ -51,7 +51,8 @@ with DAG("digits", schedule=None, params=PARAMS, doc_md=__doc__):
         strategy="{{ params.strategy }}",
         epochs="{{ params.epochs }}",
         batch_size="{{ params.batch_size }}",
-        placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1),
+        placement=Placement(queue="train", node_label="gpu"),
+        gpus_per_worker=1,
         monitor="accuracy",
         monitor_mode="max",
     )

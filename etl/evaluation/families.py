@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
 from trainyard.errors import TrainyardError
 from trainyard.etl.evaluation.recipe_metric import build_recipe_families
@@ -19,8 +18,6 @@ from trainyard.trainer.model import loss_kinds
 from trainyard.trainer.model.artifacts.trained_model import TrainedModel
 from trainyard.trainer.model.heads import Head
 from trainyard.trainer.model.recipe import Recipe
-
-_POISSON: loss_kinds.Losses = (nn.PoissonNLLLoss, functional.poisson_nll_loss)
 
 
 def choose_families(
@@ -106,6 +103,6 @@ def _build_output_spec(head: Head, output: tuple[int, ...], label: Column) -> Ou
         link = "exp"
     elif loss_kinds.is_any(head.loss, loss_kinds.BINARY_OF_PROBABILITIES):
         link = "none"
-    elif loss_kinds.is_any(head.loss, _POISSON):
+    elif loss_kinds.is_any(head.loss, loss_kinds.POISSON):
         link = "exp" if loss_kinds.get_option(head.loss, "log_input", True) else "none"
     return OutputSpec(output, label.shape, classes, link, loss_kinds.get_ignored_label(head.loss))

@@ -10,5 +10,5 @@ set +a
 status=0
 PYTHONPATH=.:plugins .venv/bin/python -m stack.compose.demo "$dag" || status=$?
 echo
-$COMPOSE exec -T scheduler python -m trainyard show "$dag"
+$COMPOSE exec -T scheduler python -m trainyard run show "$dag"
 exit "$status"

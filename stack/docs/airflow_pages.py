@@ -22,7 +22,7 @@ STAGES = (
     operators.EvaluateOperator, operators.PredictOperator,
 )  # fmt: skip
 """The operators that run an application."""
-OTHERS = (operators.PromoteOperator, operators.PreflightOperator, operators.ReapOperator)
+OTHERS = (operators.EnsembleOperator, operators.PromoteOperator, operators.PreflightOperator, operators.ReapOperator)
 SENSORS = (sensors.CapacitySensor, sensors.DatasetSensor, sensors.ChampionSensor, sensors.ApplicationSensor)
 TRIGGERS = (triggers.DatasetTrigger, triggers.ChampionTrigger, triggers.ApplicationEndTrigger)
 HOOKS = (hooks.TrainyardHook, hooks.YarnHook)
@@ -49,6 +49,7 @@ GUIDES = {
     "ScriptOperator": "[scripts](../how-to/training/scripts.md)",
     "EvaluateOperator": "[evaluate](../how-to/models/evaluate.md), [metrics](metrics.md)",
     "PredictOperator": "[predict](../how-to/models/predict.md)",
+    "EnsembleOperator": "[ensembles](../how-to/models/ensemble.md)",
     "PromoteOperator": "[promote](../how-to/models/promote.md)",
     "PreflightOperator": "[preflight](../how-to/cluster/preflight.md)",
     "ReapOperator": "[orphaned applications](../how-to/operations/orphans.md)",

@@ -34,7 +34,7 @@ COMMANDS = (
     "trainyard plan digits | sed -n 1,5p",
     "trainyard preflight digits | grep ^train | sed 's/   */ | /g'",
     """airflow dags test digits -c '{"epochs": 60}' 2>&1 | grep -oE 'application_\\w+ is RUNNING|epoch .* left'""",
-    f"trainyard show digits | cut -c1-{WIDTH}",
+    f"trainyard run show digits | cut -c1-{WIDTH}",
 )
 """What the terminal shows: plan, check, run, and look at the result."""
 _FORMAT = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
@@ -79,7 +79,7 @@ def _paint(output: str) -> Text:
 
 
 def find_report(shown: str) -> str:
-    """Return the URI of the report in the output of `trainyard show`."""
+    """Return the URI of the report in the output of `trainyard run show`."""
     return next(line.split()[-1] for line in shown.splitlines() if line.startswith("report "))
 
 
@@ -110,7 +110,7 @@ def has_drawn(driver: webdriver.Chrome) -> bool:
 def main() -> int:
     """Run the commands, and write both pictures."""
     FILE.write_text(draw([(command, run(command)) for command in COMMANDS]))
-    photograph(storage.read(find_report(run("trainyard show digits"))))
+    photograph(storage.read(find_report(run("trainyard run show digits"))))
     print(FILE, PICTURE, sep="\n")
     return 0
 

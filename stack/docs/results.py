@@ -10,6 +10,11 @@ CHAMPION = {
 }
 
 RESULTS: dict[str, dict[str, str]] = {
+    "EnsembleOperator": {
+        "uri": "The URI of the ensemble.",
+        "weights_sha256": "The sha256 of the versions of its members, and of how they are combined.",
+        "members": "The members, each with its version.",
+    },
     "PromoteOperator": CHAMPION,
     "DatasetSensor": {"uri": "The URI of the dataset.", "version": "Its newest version."},
     "ChampionSensor": {key: CHAMPION[key] for key in ("uri", "weights_sha256", "metrics")},

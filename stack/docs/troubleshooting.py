@@ -59,12 +59,12 @@ def explain(symptom: Symptom, plan: Plan) -> Diagnosis:
 
 def example_plan() -> Plan:
     """Return the plan of the training that the page is about."""
-    placement = Placement(queue="train", node_label="gpu", gpus_per_worker=1)
+    placement = Placement(queue="train", node_label="gpu")
     spark = SparkConnection("spark_default", "yarn", deploy_mode="cluster")
     key = TaskKey(dag_id="digits", run_id="r1", task_id="train", directory="hdfs:///trainyard/runs/digits/r1")
     job = Job(
         operator="TrainOperator 'train'", storage="hdfs:///trainyard", spec={}, task_key=key, workers=2,
-        memory=Memory(heap="512m", native="2g"), placement=placement,
+        memory=Memory(heap="512m", native="2g"), placement=placement, gpus=1,
     )  # fmt: skip
     return build_plan(job, find_cluster(spark), Runtime("driver.py", (), {}))
 

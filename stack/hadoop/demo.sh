@@ -10,5 +10,5 @@ export PYTHONPATH="$root:$AIRFLOW__CORE__PLUGINS_FOLDER"
 status=0
 python -m stack.hadoop.containers --home "$hadoop" airflow dags test "$dag" || status=$?
 echo
-python -m trainyard show "$dag"
+python -m trainyard run show "$dag"
 exit "$status"

@@ -7,5 +7,5 @@ dag=${1:-digits}
 status=0
 PYTHONPATH="$root/plugins:$root" python -m stack.local.demo "$dag" --home "$TRAINYARD_HOME" || status=$?
 echo
-trainyard show "$dag"
+trainyard run show "$dag"
 exit "$status"

@@ -64,7 +64,7 @@ predictions, the trainer and the Airflow side.""",
     "Airflow": """The tests of the Airflow side, the examples with Airflow's pages, and the pipeline on Hadoop, with a
 worker that is killed. An Airflow has the other packages of its day, as its users have. Before 3.3, Airflow does not
 call `on_kill` of a trigger: the application of a deferred task that is cleared runs on until the next attempt
-reattaches to it, or `trainyard reap` ends it.""",
+reattaches to it, or `trainyard app reap` ends it.""",
     "Executor": """A pipeline on Hadoop by Airflow's Celery executor, with PostgreSQL, Redis, two workers, two
 schedulers, a Git bundle, logs in HDFS, and a root filesystem and `AIRFLOW_HOME` that are read-only. Both workers and a
 scheduler are killed when the first application runs, one worker is started again, and the code of the DAG changes.""",

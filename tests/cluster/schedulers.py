@@ -88,7 +88,7 @@ def export(exports: Exports, cluster: Cluster, placement: Placement, log: list[s
     [
         (Placement(queue="data"), "root.teams.data"),
         (Placement(queue="root.teams.data"), "root.teams.data"),
-        (Placement(queue="root.teams.science", node_label="gpu", gpus_per_worker=1), "root.teams.science"),
+        (Placement(queue="root.teams.science", node_label="gpu"), "root.teams.science"),
         (Placement(queue="root.users.ann"), "root.users.ann"),
     ],
     ids=["by its name", "by its path", "with a label", "created on demand"],
@@ -120,7 +120,7 @@ def test_the_fair_scheduler_runs_an_application_without_a_check(
 def test_a_whole_node_cannot_be_planned_for_the_fair_scheduler(
     fair: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = Placement(queue="etl", gpus_per_worker=1, isolation="whole_node")
+    whole = Placement(queue="etl", isolation="whole_node")
     plan = connect(fair, tmp_path, monkeypatch).plan(placement=whole)
     with pytest.raises(TrainyardError, match="CapacityScheduler"):
         run_to_end(plan)

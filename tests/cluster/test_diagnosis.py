@@ -34,7 +34,8 @@ from trainyard.operators import ExportOperator, Placement
 with DAG("nogpu", schedule=None):
     ExportOperator(
         task_id="export", prepare="toy.prepare:rows", source="file://{source}", format="json", dataset="a",
-        placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1),
+        placement=Placement(queue="train", node_label="gpu"),
+        gpus_per_executor=1,
         conf={"spark.executorEnv.PATH": "/usr/bin:/bin"},
     )
 """
@@ -143,7 +144,7 @@ def test_a_node_without_working_gpus_is_the_cause_in_the_task_in_show_and_in_the
     process = shell(f"AIRFLOW__CORE__DAGS_FOLDER={tmp_path} airflow dags test nogpu")
     cause = "On node 'localhost', nvidia-smi found 0 of the 1 GPUs that an executor requests."
     assert f"ExportOperator 'export': {cause}" in process.stdout + process.stderr
-    shown = shell("PYTHONPATH=plugins python -m trainyard show nogpu").stdout
+    shown = shell("PYTHONPATH=plugins python -m trainyard run show nogpu").stdout
     assert cause in shown
     report = next(line.split()[-1] for line in shown.splitlines() if line.startswith("report"))
     read = f"from trainyard.files import storage; print(storage.read('{report}').decode())"

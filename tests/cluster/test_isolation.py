@@ -35,13 +35,13 @@ def run_and_list_executors(exports: Exports, cluster: Cluster, placement: Placem
 
 
 def test_labels_select_the_nodes_of_executors_with_several_cores(exports: Exports, cluster: Cluster) -> None:
-    placement = Placement(queue="train", node_label="gpu", gpus_per_worker=1, isolation="labels")
-    executors = run_and_list_executors(exports, cluster, placement, cores_per_executor=2)
+    placement = Placement(queue="train", node_label="gpu", isolation="labels")
+    executors = run_and_list_executors(exports, cluster, placement, cores_per_executor=2, gpus_per_executor=1)
     assert {(c.label, c.gpus, c.cores) for c in executors} == {("gpu", 0, 2)}
 
 
 def test_a_whole_node_is_allocated_to_one_container(exports: Exports, cluster: Cluster) -> None:
-    placement = Placement(queue="train", node_label="gpu", gpus_per_worker=2, isolation="whole_node")
-    executors = run_and_list_executors(exports, cluster, placement)
+    placement = Placement(queue="train", node_label="gpu", isolation="whole_node")
+    executors = run_and_list_executors(exports, cluster, placement, gpus_per_executor=2)
     assert {(c.label, c.megabytes, c.gpus) for c in executors} == {("gpu", 6144, 0)}
     assert len({c.node for c in executors}) == 2

@@ -91,8 +91,9 @@ def build_training(
 
 @pytest.mark.full
 def test_workers_in_one_container_share_its_gpus(containers: list[Container], configured: Cluster) -> None:
-    shared = Placement(queue="train", node_label="gpu", gpus_per_worker=1, workers_per_container=2)
-    operator = build_training("shared", epochs=1, memory=Memory(heap="512m", native="3g"), placement=shared)
+    shared = Placement(queue="train", node_label="gpu", workers_per_container=2)
+    memory = Memory(heap="512m", native="3g")
+    operator = build_training("shared", epochs=1, memory=memory, placement=shared, gpus_per_worker=1)
     with ContainerWatch(configured) as watch:
         record = run_to_end(build_plan(operator, configured.storage))
     assert (record.status, record.output["workers"]) == ("succeeded", 2)

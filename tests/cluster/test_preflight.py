@@ -24,7 +24,7 @@ from trainyard.yarn import fit
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.airflow, pytest.mark.timeout(900)]
 
-GPUS = Placement(queue="train", node_label="gpu", gpus_per_worker=1)
+GPUS = Placement(queue="train", node_label="gpu")
 BROKEN_DAG = """
     from airflow.sdk import DAG
     from trainyard.operators import ExportOperator, PreflightOperator
@@ -59,8 +59,10 @@ def find_warnings(plan: Plan) -> list[str]:
     return [finding.warning for finding in fit.check_plan(plan, live.take_snapshot()) if finding.warning]
 
 
-def build_group_plan(exports: Exports, workers: int, placement: Placement = GPUS, memory: Memory | None = None) -> Plan:
-    return exports.plan(memory=memory).with_job(placement=placement, workers=workers)
+def build_group_plan(
+    exports: Exports, workers: int, placement: Placement = GPUS, memory: Memory | None = None, gpus: int = 1
+) -> Plan:
+    return exports.plan(memory=memory).with_job(placement=placement, workers=workers, gpus=gpus)
 
 
 def test_the_example_fits_the_cluster(cluster: Cluster, shell: Shell) -> None:
@@ -113,15 +115,15 @@ def test_a_broken_dag_fails_with_all_its_problems(shell: Shell, cluster: Cluster
 
 
 @pytest.mark.parametrize(
-    ("placement", "problem"),
+    ("placement", "gpus", "problem"),
     [
-        (replace(GPUS, queue="root"), "Queue root accepts no applications, the queues below it do: etl, train."),
-        (replace(GPUS, node_label="tpu"), "The cluster has no node label 'tpu'; it has gpu."),
-        (replace(GPUS, gpus_per_worker=3), "A container requests 3 GPUs, and the largest that YARN grants has 2."),
+        (replace(GPUS, queue="root"), 1, "Queue root accepts no applications, the queues below it do: etl, train."),
+        (replace(GPUS, node_label="tpu"), 1, "The cluster has no node label 'tpu'; it has gpu."),
+        (GPUS, 3, "A container requests 3 GPUs, and the largest that YARN grants has 2."),
     ],
 )
-def test_what_yarn_refuses_is_a_problem(exports: Exports, placement: Placement, problem: str) -> None:
-    assert problem in "\n".join(find_problems(build_group_plan(exports, 2, placement)))
+def test_what_yarn_refuses_is_a_problem(exports: Exports, placement: Placement, gpus: int, problem: str) -> None:
+    assert problem in "\n".join(find_problems(build_group_plan(exports, 2, placement, gpus=gpus)))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,7 @@ def test_a_user_of_containers_who_may_not_write_is_found_by_the_probe(
 
 
 def test_a_node_whose_gpus_nvidia_smi_does_not_find_is_found_by_the_probe(exports: Exports) -> None:
-    plan = exports.plan(placement=GPUS, conf={"spark.executorEnv.PATH": "/usr/bin:/bin"})
+    plan = exports.plan(placement=GPUS, gpus_per_executor=1, conf={"spark.executorEnv.PATH": "/usr/bin:/bin"})
     problems = [finding.problem for finding in check_dag([TaskPlan("export", plan)]) if finding.problem]
     assert len(problems) == 1
     assert "on node localhost, nvidia-smi found 0 of 1 GPUs. Run it there: the driver must be loaded" in problems[0]

@@ -111,7 +111,7 @@ def test_the_model_that_meets_the_requirement_is_promoted(digits: Run) -> None:
 
 
 def test_the_run_is_shown_as_a_table(digits: Run) -> None:
-    command = [sys.executable, "-m", "trainyard", "show", str(digits.directory)]
+    command = [sys.executable, "-m", "trainyard", "run", "show", str(digits.directory)]
     shown = subprocess.run(
         command, env=os.environ | {"PYTHONPATH": str(ROOT / "plugins")}, capture_output=True, text=True, check=True
     ).stdout

@@ -18,7 +18,7 @@ from trainyard.schemas.runs import run_record
 
 pytestmark = [pytest.mark.full, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]
-PLACEMENT = 'placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1),\n'
+PLACEMENT = 'placement=Placement(queue="train", node_label="gpu"),\n        gpus_per_worker=1,\n'
 SCRIPT = """
 . stack/local/env.sh
 export AIRFLOW_CONN_TRAINYARD_DEFAULT="$CONNECTION"

@@ -131,7 +131,7 @@ def test_a_pipeline_of_a_package_named_etl_runs_with_the_public_interface(instal
     rows = [{"x": n % 7, "y": n % 5, "label": int(n % 7 > n % 5)} for n in range(400)]
     (installed.storage / "points.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     installed.run("airflow", "dags", "test", "installed")
-    shown = installed.run("trainyard", "show", "installed")
+    shown = installed.run("trainyard", "run", "show", "installed")
     assert shown.count("succeeded") == 3, shown
     assert "split train" in installed.run("trainyard", "dataset", "show", str(installed.storage / "points" / "dataset"))
     assert "verified" in installed.run("trainyard", "dataset", "verify", str(installed.storage / "points" / "dataset"))

@@ -42,12 +42,13 @@ def group_plan(
     native: str = "2g",
     least: int | None = None,
     cores_per_worker: int = 1,
+    gpus_per_worker: int = 1,
     **placement: Any,
 ) -> Plan:
-    chosen = {"queue": "train", "node_label": "gpu", "gpus_per_worker": 1} | placement
+    chosen = {"queue": "train", "node_label": "gpu"} | placement
     return job_plan(
         "TrainOperator 'train'", workers=workers, min_workers=least, cores_per_worker=cores_per_worker,
-        memory=Memory(heap=memory, native=native), placement=Placement(**chosen),
+        gpus=gpus_per_worker, memory=Memory(heap=memory, native=native), placement=Placement(**chosen),
     )  # fmt: skip
 
 

@@ -134,7 +134,7 @@ def test_a_manifest_names_no_file_outside_of_its_dataset(field: str, value: str)
 
 
 def test_versions_that_name_a_directory_elsewhere_remove_nothing_there(tmp_path: Path) -> None:
-    """`trainyard expire` and `gc --delete` removed it, with everything in it."""
+    """`trainyard expire` and `gc` removed it, with everything in it."""
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious/file").write_text("mine")
     dataset = str(tmp_path / "dataset")

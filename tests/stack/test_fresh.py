@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stack.local import fresh
-from tests.plugins.cli.test_show import save
+from tests.plugins.cli.test_runs import save
 
 
 def test_packages_that_differ_from_the_lock_are_named() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from importlib import resources
 from importlib.abc import InspectLoader
@@ -19,20 +19,19 @@ MODULES = ("__init__.py", "deadlines.py", "errors.py", "files", "schemas", "trai
 """The parts of `trainyard` that loading a model imports."""
 
 
-def copy(recipe: str, folder: Path) -> list[str]:
-    """Copy these modules, and the package or module of `recipe`, to `folder`; return the paths of the copies.
+def copy(recipes: Collection[str], folder: Path) -> list[str]:
+    """Copy these modules, and the package or module of each recipe, to `folder`; return the paths of the copies.
 
     The other packages and modules of the same directory or archive that it imports are copied too, as a job ships them.
     """
     for name in MODULES:
         _copy(resources.files("trainyard").joinpath(name), folder / "trainyard" / name)
-    top = recipe.partition(":")[0].partition(".")[0]
-    location, copied, waiting = _find_location(top), {"trainyard"}, {top}
+    copied, waiting = {"trainyard"}, {recipe.partition(":")[0].partition(".")[0] for recipe in recipes}
+    locations = {location for top in waiting if (location := _find_location(top)) and location.name not in INSTALLED}
     while waiting:
         copied |= waiting
         imports = {name for package in waiting for name in _list_imports(_copy_package(package, folder))}
-        has_others = location is not None and location.name not in INSTALLED
-        waiting = {name for name in imports - copied if has_others and _find_location(name) == location}
+        waiting = {name for name in imports - copied if locations and _find_location(name) in locations}
     return [str(path) for path in sorted(folder.iterdir())]
 
 

@@ -61,7 +61,7 @@ def write(model: str, artifact: ModelArtifact, path: Path) -> None:
         warnings.filterwarnings("ignore", message="Hint: Inferred schema contains integer")
         signature = infer_signature(example, _load_pyfunc(str(data)).predict(example))
     mlflow.pyfunc.save_model(
-        path, loader_module=__name__, data_path=str(data), code_paths=code.copy(artifact.recipe, staged),
+        path, loader_module=__name__, data_path=str(data), code_paths=code.copy(artifact.recipes, staged),
         signature=signature, input_example=example,
         pip_requirements=[f"{name}=={version(name).partition('+')[0]}" for name in ("mlflow-skinny", *_REQUIREMENTS)],
     )  # fmt: skip

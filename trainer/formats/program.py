@@ -12,7 +12,6 @@ from torch.export import Dim, ExportedProgram
 from trainyard.errors import TrainyardError
 from trainyard.trainer.data.reading.split_reader import dtype
 from trainyard.trainer.model.artifacts.trained_model import TrainedModel
-from trainyard.trainer.model.network import Network
 
 ROWS = "rows"
 """The name of the dynamic dimension."""
@@ -23,10 +22,7 @@ class Program(nn.Module):
 
     def __init__(self, model: TrainedModel) -> None:
         super().__init__()
-        recipe, artifact = model.recipe, model.artifact
-        module = copy.deepcopy(recipe.model).cpu()
-        network = Network(module, artifact.inputs, artifact.normalization, recipe.keywords, recipe.heads)
-        self._network = network.eval().requires_grad_(False)
+        self._network = copy.deepcopy(model.network).cpu().eval().requires_grad_(False)
         self._predict = model.recipe.predict_columns
 
     def forward(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:

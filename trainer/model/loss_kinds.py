@@ -14,6 +14,7 @@ Losses = tuple[Any, ...]
 NEGATIVE_LOG_LIKELIHOOD: Losses = (nn.NLLLoss, functional.nll_loss)
 OF_CLASSES: Losses = (nn.CrossEntropyLoss, functional.cross_entropy, *NEGATIVE_LOG_LIKELIHOOD)
 BINARY_OF_PROBABILITIES: Losses = (nn.BCELoss, functional.binary_cross_entropy)
+POISSON: Losses = (nn.PoissonNLLLoss, functional.poisson_nll_loss)
 BINARY: Losses = (nn.BCEWithLogitsLoss, functional.binary_cross_entropy_with_logits, *BINARY_OF_PROBABILITIES)
 
 

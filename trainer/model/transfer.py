@@ -148,7 +148,11 @@ def _load_weights(model: nn.Module, uri: str, reinitialized: set[str]) -> tuple[
 
 def _read_tensors(uri: str) -> dict[str, Tensor]:
     if not uri.endswith(artifacts.WEIGHTS_FILE):
-        return weights.read(*artifacts.find(uri))
+        model, artifact = artifacts.find(uri)
+        if artifact.ensemble:
+            names = ", ".join(member.uri for member in artifact.ensemble.members)
+            raise TrainyardError(f"start_from={uri!r} is an ensemble; write one of its members: {names}.")
+        return weights.read(model, artifact)
     try:
         return safetensors.torch.load(read_file(uri))  # type: ignore[no-any-return]
     except FileNotFoundError:

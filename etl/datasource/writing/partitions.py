@@ -95,12 +95,8 @@ def remove_partition(dataset: str, name: str) -> DatasetManifest:
     """
     while True:
         base = manifests.read_current(dataset)
+        check_removal(base, dataset, name)
         kept = {key: partition for key, partition in base.partitions.items() if key != name}
-        if len(kept) == len(base.partitions):
-            names = ", ".join(key or "(unnamed)" for key in base.partitions)
-            raise TrainyardError(f"{dataset} has no partition {name!r}; it has {names}.")
-        if not kept:
-            raise TrainyardError(f"{name!r} is the only partition of {dataset}; remove the directory of the dataset.")
         provenance = Provenance(application="", written_at=datetime.now(UTC).isoformat(timespec="seconds"))
         splits = _merge_splits(base.splits, base, kept, collect_statistics(dataset, base, kept), {})
         document = base.model_copy(
@@ -112,6 +108,15 @@ def remove_partition(dataset: str, name: str) -> DatasetManifest:
         with suppress(FileExistsError):  # another writer committed this version number first
             manifests.commit(dataset, document)
             return document
+
+
+def check_removal(base: DatasetManifest, dataset: str, name: str) -> None:
+    """Check that a version of a dataset has the partition `name`, and others. Raises TrainyardError."""
+    if name not in base.partitions:
+        names = ", ".join(key or "(unnamed)" for key in base.partitions)
+        raise TrainyardError(f"{dataset} has no partition {name!r}; it has {names}.")
+    if len(base.partitions) == 1:
+        raise TrainyardError(f"{name!r} is the only partition of {dataset}; remove the directory of the dataset.")
 
 
 def check_partition(dataset: str, base: DatasetManifest, name: str) -> None:

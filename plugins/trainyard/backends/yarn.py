@@ -228,7 +228,7 @@ class YarnBackend:
             cluster.kill_tagged(self._submission_tag)
 
     def _remove_owner(self, submission: str) -> None:
-        """Remove the record of a submission's owner. Errors leave it to `trainyard reap`."""
+        """Remove the record of a submission's owner. Errors leave it to `trainyard app reap`."""
         with suppress(Exception):
             remove_owner(self._root, submission)
 

@@ -183,7 +183,7 @@ def _check_applications(cluster: Cluster, conn_id: str) -> str:
     live = orphans.list_live(applications, root, list_ids(), read_state) if applications else []
     counts = Counter(one.verdict for one in live)
     if count := counts.pop("orphaned", 0):
-        raise TrainyardError(f"{count} of {len(live)} that run have no task; `trainyard reap --kill` ends them.")
+        raise TrainyardError(f"{count} of {len(live)} that run have no task; `trainyard app reap --yes` ends them.")
     described = "".join(f", {count} {verdict}" for verdict, count in sorted(counts.items()))
     return f"{len(live)} run{described}"
 

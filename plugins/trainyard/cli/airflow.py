@@ -1,4 +1,4 @@
-"""Commands about DAGs, runs and the cluster."""
+"""Commands about DAGs, the installation and the cluster."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import argparse
 import json
 from typing import Any
 
+from trainyard.cli.output import add_output, show
 from trainyard.errors import TrainyardError, reason
 
 
 def add_commands(commands: Any) -> None:
-    """Add `plan`, `preflight`, `doctor`, `pools` and `show` to a parser's commands."""
+    """Add `plan`, `preflight`, `doctor` and `pools` to a parser's commands."""
     plan = commands.add_parser("plan", help="print the Spark application of each task of a DAG, and submit none")
     plan.set_defaults(run=_plan)
     preflight = commands.add_parser("preflight", help="check each task of a DAG against the cluster, and run none")
@@ -18,30 +19,21 @@ def add_commands(commands: Any) -> None:
     for command in (plan, preflight):
         command.add_argument("dag_id", help="the id of the DAG")
         command.add_argument("--dags-folder", help="folder or file with the DAG; default: Airflow's DAGs folder")
-    plan.add_argument("--json", action="store_true", help="print everything, as JSON")
     doctor = commands.add_parser("doctor", help="check the installation: Java, connections, storage, cluster, nodes")
     doctor.set_defaults(run=_doctor)
     doctor.add_argument("--conn-id", default="trainyard_default", help="connection with the storage")
     doctor.add_argument("--spark-conn-id", default="spark_default", help="connection with the Spark master")
     pools = commands.add_parser("pools", help="print Airflow pools for the cluster's GPUs, for `airflow pools import`")
     pools.set_defaults(run=_pools)
-    reap = commands.add_parser(
-        "reap", help="list the applications of a storage; --kill ends those whose task has ended"
-    )
-    reap.set_defaults(run=_reap)
-    reap.add_argument("--conn-id", default="trainyard_default", help="connection with the storage")
-    reap.add_argument("--kill", action="store_true", help="end the orphaned applications")
-    show = commands.add_parser("show", help="print the result of each task of a run")
-    show.set_defaults(run=_show)
-    show.add_argument("run_name", metavar="RUN", help="a DAG, for its newest run, or STORAGE/runs/DAG_ID/RUN_ID")
-    show.add_argument("--conn-id", default="trainyard_default", help="connection with the storage")
+    for command in (plan, preflight, doctor):
+        add_output(command)
 
 
 def _plan(chosen: argparse.Namespace) -> int:
     from trainyard.jobs import dry_run
 
     plans = dry_run.plan_dag(_dag(chosen.dag_id, chosen.dags_folder))
-    print(dry_run.as_json(plans) if chosen.json else dry_run.as_text(plans))
+    show(chosen, plans, lambda: dry_run.as_text(plans))
     return 0
 
 
@@ -51,7 +43,7 @@ def _preflight(chosen: argparse.Namespace) -> int:
     from trainyard.planning.finding import as_text
 
     findings = check_dag(plan_dag(_dag(chosen.dag_id, chosen.dags_folder)))
-    print(as_text(findings))
+    show(chosen, findings, lambda: as_text(findings))
     return 1 if any(finding.problem for finding in findings) else 0
 
 
@@ -59,7 +51,7 @@ def _doctor(chosen: argparse.Namespace) -> int:
     from trainyard.checks import doctor
 
     checks = list(doctor.run_checks(chosen.conn_id, chosen.spark_conn_id))
-    print(doctor.as_text(checks))
+    show(chosen, checks, lambda: doctor.as_text(checks))
     return 1 if any(check.fix for check in checks) else 0
 
 
@@ -67,36 +59,6 @@ def _pools(_: argparse.Namespace) -> int:
     from trainyard.yarn import capacity, cluster
 
     print(json.dumps(capacity.pools(cluster.take_snapshot()), indent=1))
-    return 0
-
-
-def _reap(chosen: argparse.Namespace) -> int:
-    from trainyard.checks.airflow_database import list_ids, read_state
-    from trainyard.hooks.trainyard import TrainyardHook
-    from trainyard.jobs import orphans
-    from trainyard.yarn import cluster
-
-    manager = cluster.resource_manager()
-    root = TrainyardHook(chosen.conn_id).get_conn().storage
-    airflow = list_ids()
-    live = orphans.list_live(manager, root, airflow, read_state)
-    print(orphans.as_text(live, root) if live else "No application runs.")
-    if not chosen.kill:
-        return 0
-    killed, refused = orphans.kill_orphans(manager, live, print)
-    print(f"Ended {len(killed)} orphaned application{'s' * (len(killed) != 1)}.")
-    orphans.remove_stale_owners(root, live, airflow, read_state)
-    return 1 if refused else 0
-
-
-def _show(chosen: argparse.Namespace) -> int:
-    from trainyard.cli.show import newest_run, show
-    from trainyard.hooks.trainyard import TrainyardHook
-
-    if "/" in chosen.run_name:
-        print(show(chosen.run_name))
-    else:
-        print(show(newest_run(TrainyardHook(chosen.conn_id).get_conn().storage, chosen.run_name)))
     return 0
 
 

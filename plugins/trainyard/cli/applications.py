@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from trainyard.cli.confirmation import add_confirmation, is_confirmed
+from trainyard.cli.output import add_output, report, show
 from trainyard.errors import TrainyardError
 from trainyard.schemas.runs.worker_progress import format_seconds
 from trainyard.text import table
@@ -15,17 +18,26 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: Any) -> None:
-    """Add `list`, `logs` and `kill` to a parser's commands."""
-    listing = commands.add_parser("list", help="list the applications on YARN that have not ended")
+    """Add the group `app` to a parser's commands."""
+    group = commands.add_parser("app", help="list applications on YARN, read their logs, and end them")
+    actions = group.add_subparsers(title="actions", metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="list the applications on YARN that have not ended")
     listing.set_defaults(run=_list)
-    logs = commands.add_parser("logs", help="print the end of the driver's log of an application")
+    logs = actions.add_parser("logs", help="print the end of the driver's log of an application")
     logs.set_defaults(run=_logs)
-    kill = commands.add_parser("kill", help="end an application; its task fails, and may submit another one")
+    kill = actions.add_parser("kill", help="end an application; its task fails, and may submit another one")
     kill.set_defaults(run=_kill)
+    reap = actions.add_parser("reap", help="list the applications of a storage, and end those whose task has ended")
+    reap.set_defaults(run=_reap)
+    reap.add_argument("--conn-id", default="trainyard_default", help="connection with the storage")
     for command in (logs, kill):
         command.add_argument(
             "application", metavar="APPLICATION", help="the id, for example application_1790000000_0001"
         )
+    for command in (listing, reap):
+        add_output(command)
+    for command in (kill, reap):
+        add_confirmation(command)
 
 
 def as_text(applications: list[Application], now: float) -> str:
@@ -43,19 +55,19 @@ def find(manager: ResourceManager, id: str) -> Application:
 
     application = manager.application(id)
     if application is None:
-        raise TrainyardError(f"the ResourceManager has no application {id!r}; `trainyard list` prints those that run.")
+        raise TrainyardError(f"the ResourceManager has no application {id!r}; `trainyard app list` has those.")
     if COMMON_TAG not in application.tags:
         raise TrainyardError(f"{id} was not submitted by Trainyard; use `yarn application` for it.")
     return application
 
 
-def _list(_: argparse.Namespace) -> int:
+def _list(chosen: argparse.Namespace) -> int:
     from trainyard.planning.paths import COMMON_TAG
     from trainyard.yarn import cluster
     from trainyard.yarn.resource_manager import LIVE
 
     applications = cluster.resource_manager().tagged(COMMON_TAG, LIVE)
-    print(as_text(applications, time.time()) if applications else "No application runs.")
+    show(chosen, applications, lambda: as_text(applications, time.time()) if applications else "No application runs.")
     return 0
 
 
@@ -86,6 +98,32 @@ def _kill(chosen: argparse.Namespace) -> int:
     if not application.live:
         print(f"{application.id} has ended: {application.state}.")
         return 0
+    if not is_confirmed(chosen, f"End {application.id}, {application.name}"):
+        return 0
     manager.kill(application.id)
     print(f"Ended {application.id}, {application.name}.")
     return 0
+
+
+def _reap(chosen: argparse.Namespace) -> int:
+    from trainyard.checks.airflow_database import list_ids, read_state
+    from trainyard.hooks.trainyard import TrainyardHook
+    from trainyard.jobs import orphans
+    from trainyard.yarn import cluster
+
+    manager = cluster.resource_manager()
+    root = TrainyardHook(chosen.conn_id).get_conn().storage
+    airflow = list_ids()
+    live = orphans.list_live(manager, root, airflow, read_state)
+    show(chosen, live, lambda: orphans.as_text(live, root) if live else "No application runs.")
+    orphaned = sum(one.verdict == "orphaned" for one in live)
+    if (orphaned or chosen.dry_run) and not is_confirmed(chosen, f"End {_count(orphaned)}"):
+        return 0
+    killed, refused = orphans.kill_orphans(manager, live, partial(report, chosen))
+    report(chosen, f"Ended {_count(len(killed))}.")
+    orphans.remove_stale_owners(root, live, airflow, read_state)
+    return 1 if refused else 0
+
+
+def _count(orphaned: int) -> str:
+    return f"{orphaned} orphaned application{'s' * (orphaned != 1)}"

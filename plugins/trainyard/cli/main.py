@@ -10,7 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-from trainyard.cli import airflow, applications, dataset, environment, model, retention
+from trainyard import __version__
+from trainyard.cli import airflow, applications, dataset, environment, model, retention, runs
 from trainyard.deadlines import end_process
 from trainyard.errors import ArgumentError, TrainyardError, summarize
 from trainyard.files import uris
@@ -85,7 +86,7 @@ def _use_connection(chosen: argparse.Namespace) -> None:
     if "conn_id" not in chosen or not find_spec("airflow"):
         return
     given = {name: value for name, value in vars(chosen).items() if isinstance(value, str)}
-    names = {name: given[name] for name in ("dataset", "model") if _is_name(given.get(name, "/"))}
+    names = {name: given[name] for name in ("dataset", "model", "other") if _is_name(given.get(name, "/"))}
     if names or any(value.startswith("hdfs://") for value in given.values()):
         from trainyard.hooks.trainyard import TrainyardHook
 
@@ -104,8 +105,10 @@ def parser() -> argparse.ArgumentParser:
         prog="trainyard",
         description="Distributed PyTorch training on a Spark and YARN cluster, orchestrated by Airflow.",
     )
+    found.add_argument("--version", action="version", version=f"trainyard {__version__}", help="print the version")
     commands = found.add_subparsers(title="commands", metavar="COMMAND", required=True)
     airflow.add_commands(commands)
+    runs.add_commands(commands)
     applications.add_commands(commands)
     dataset.add_commands(commands)
     model.add_commands(commands)

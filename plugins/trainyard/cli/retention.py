@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 from typing import Any
 
+from trainyard.cli.confirmation import add_confirmation, is_confirmed
+from trainyard.cli.output import add_output, report, show
 from trainyard.jobs.retention import decision
 from trainyard.jobs.retention.decision import KINDS, Decision
 from trainyard.text import table
@@ -22,9 +25,10 @@ def add_commands(commands: Any) -> None:
         "(default 5)",
     )  # fmt: skip
     gc.add_argument("--only", action="append", choices=KINDS, help="a kind to remove; may be repeated (default: all)")
-    gc.add_argument("--delete", action="store_true", help="remove what is listed; without it nothing is removed")
     gc.add_argument("--conn-id", default="trainyard_default", help="connection with the storage")
     gc.add_argument("--spark-conn-id", default="spark_default", help="connection with the Spark master")
+    add_output(gc)
+    add_confirmation(gc)
 
 
 def as_text(decided: Decision) -> str:
@@ -69,12 +73,11 @@ def _gc(chosen: argparse.Namespace) -> int:
         archives += list_environments()
     in_use = usage.find_usage(root, list_active_runs(), live, airflow, read_state, archives)
     decided = decision.decide(stored, in_use, options, now)
-    print(as_text(decided))
-    if not chosen.delete:
-        print("Nothing was removed. Add --delete to remove what is listed.")
+    show(chosen, decided, lambda: as_text(decided))
+    if not decided.removals or not is_confirmed(chosen, f"Remove {len(decided.removals)} items"):
         return 0
-    removed = removal.remove(decided.removals, now, print)
-    print(f"Removed {len(removed)} of {len(decided.removals)}.")
+    removed = removal.remove(decided.removals, now, partial(report, chosen))
+    report(chosen, f"Removed {len(removed)} of {len(decided.removals)}.")
     return 0 if len(removed) == len(decided.removals) else 1
 
 

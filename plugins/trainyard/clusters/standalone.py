@@ -55,7 +55,8 @@ class StandaloneCluster(Cluster):
         conf = dict(CONF)
         conf |= sizing.executor_settings(sizing.size(job.memory, job.operator, "memory"))
         conf |= sizing.driver_settings(sizing.driver_size(job.driver_memory, job.operator))
-        conf |= executors.settings(requested) | _count_cores(requested) | _request_gpus(job.placement)
+        conf |= executors.settings(requested) | _count_cores(requested)
+        conf |= executors.gpu_settings(job.gpus_per_container, job.gpus_per_task)
         if runtime.user:
             conf["spark.executorEnv.HADOOP_USER_NAME"] = runtime.user
         return conf | {f"spark.executorEnv.{name}": value for name, value in job.env_vars.items()}
@@ -114,7 +115,7 @@ def _find_refused(job: Job) -> Iterator[tuple[str, object, str]]:
         if label := getattr(placement, field):
             instead = (
                 "its workers have no labels; leave it out, and connect to a master whose workers are the nodes "
-                "wanted (spark_conn_id=), or request GPUs by gpus_per_worker"
+                "wanted (spark_conn_id=), or request GPUs by gpus_per_worker or gpus_per_executor"
             )
             yield f"placement.{field}", label, instead
     if placement.isolation != Placement.isolation:
@@ -144,14 +145,4 @@ def _count_cores(requested: Executors) -> dict[str, str]:
         "spark.cores.max": str(requested.count * cores),
         # Else Spark counts the executors that have started when a source is divided.
         "spark.default.parallelism": str(max(2, (requested.min_count or requested.count) * cores)),
-    }
-
-
-def _request_gpus(placement: Placement) -> dict[str, str]:
-    """Return the settings that request GPUs, which the workers offer by `spark.worker.resource.gpu.amount`."""
-    if not placement.gpus_per_container:
-        return {}
-    return {
-        "spark.executor.resource.gpu.amount": str(placement.gpus_per_container),
-        "spark.task.resource.gpu.amount": str(placement.gpus_per_worker),
     }

@@ -119,8 +119,8 @@ _TABLE: list[tuple[str, Rule]] = [
     (
         r"greater than maximum allowed allocation\. Requested resource type=\[(?P<type>[^\]]+)\]",
         sentence(
-            "A container requests more {type} than any node of the cluster offers. Write a smaller gpus_per_worker= "
-            "or workers_per_container=."
+            "A container requests more {type} than any node of the cluster offers. Write a smaller gpus_per_worker=, "
+            "workers_per_container= or gpus_per_executor=."
         ),
     ),
     (

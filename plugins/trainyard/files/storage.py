@@ -14,7 +14,7 @@ import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from glob import has_magic
@@ -25,7 +25,7 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from trainyard.errors import TrainyardError
-from trainyard.files import atomic
+from trainyard.files import atomic, uris
 from trainyard.files.atomic import Method
 from trainyard.files.filesystems import locate
 
@@ -113,6 +113,22 @@ def find_files(directory: str) -> list[StoredFile]:
 def list_directories(directory: str) -> list[str]:
     """Return the sorted names of the directories in one; empty if it does not exist. Other errors are raised."""
     return _sort_names(info for info in _list_entries(*locate(directory)) if info["type"] == "directory")
+
+
+def find_directories(top: str, marker: str, without: Collection[str] = ()) -> Iterator[str]:
+    """Yield the URIs of the directories at and below `top` that have a file `marker`, without a look inside them.
+
+    Args:
+        top: The URI of the directory to begin at.
+        marker: The name of the file.
+        without: The names of directories in `top` to leave out.
+    """
+    if exists(uris.join(top, marker)):
+        yield top
+        return
+    for name in list_directories(top):
+        if not name.startswith(".") and name not in without:
+            yield from find_directories(uris.join(top, name), marker)
 
 
 def read(uri: str, limit: int | None = None) -> bytes:

@@ -35,6 +35,6 @@ def get_id() -> str:
         return min(list_ids())
     except (ImportError, AirflowRuntimeError) as error:
         _logger.warning(
-            "This Airflow cannot be identified, so `trainyard reap` does not end its application: %s", error
+            "This Airflow cannot be identified, so `trainyard app reap` does not end its application: %s", error
         )
         return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from airflow.sdk import BaseHook
@@ -116,6 +116,14 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
         environment, profiles = self._environment(extra.get("environment")), self._profiles(extra.get("profiles"))
         return Settings(root, checked, shared, environment, profiles)
 
+    def read_profiles(self) -> dict[str, Profile]:
+        """Return the profiles of the connection, without a look at its storage.
+
+        Raises:
+            TrainyardError: There is no such connection, or a profile is not valid.
+        """
+        return self._profiles(self._read_extra().get("profiles"))
+
     def test_connection(self) -> tuple[bool, str]:
         """Write a file to the storage, and remove it, for the button `Test` of Airflow's form."""
         try:
@@ -226,11 +234,11 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
             raise TrainyardError(
                 f"connection {self.conn_id!r}: extra {field} is not valid ({first['type']}); profiles are objects by "
                 'name, such as {"gpu": {"node_label": "gpu", "gpus_per_worker": 1, "memory": "16g"}}, with '
-                f"{', '.join(Profile.model_fields)}."
+                f"{', '.join(one.name for one in fields(Profile))}."
             ) from None
         for name, profile in profiles.items():
             self._environment(profile.environment)
-            if find_secrets(profile.model_dump()):
+            if find_secrets(asdict(profile)):
                 raise TrainyardError(
                     f"connection {self.conn_id!r}: extra profiles.{name} has a secret, which pages and logs show. "
                     f"{IN_CREDENTIAL_STORE}."

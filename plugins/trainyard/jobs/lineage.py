@@ -122,6 +122,11 @@ def describe_promotion(evaluation: Evaluation, champion: str) -> Lineage:
     return Lineage(inputs, (_describe_model(champion, True),))
 
 
+def describe_ensemble(members: Sequence[str], uri: str) -> Lineage:
+    """Return the lineage of an ensemble: its members are read, in their versions, and it is written."""
+    return Lineage(tuple(_describe_model(name, True) for name in members), (_describe_model(uri, True),))
+
+
 def identify(uri: str, default_fs: str = "") -> tuple[str, str]:
     """Return the namespace and the name that OpenLineage has for a URI.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,6 +21,7 @@ from trainyard.jobs.assets import output_asset
 from trainyard.jobs.options import requirements, validation
 from trainyard.jobs.options.base import ATTRIBUTES, HasOptions, as_lists, or_default_deferrable
 from trainyard.jobs.options.common import CommonOptions, check_requests
+from trainyard.jobs.options.familiar import FAMILIAR
 from trainyard.jobs.options.locations import (
     change_all,
     explain_missing_part,
@@ -30,7 +32,7 @@ from trainyard.jobs.options.locations import (
     replace_results,
     resolve_names,
 )
-from trainyard.jobs.options.requests import build_job
+from trainyard.jobs.options.requests import build_job, choose_pool
 from trainyard.jobs.options.requirements import Requirements
 from trainyard.jobs.pinning import pin_models, pin_results
 from trainyard.jobs.planning import plan_job
@@ -73,6 +75,7 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
     REQUIREMENTS: ClassVar[Requirements] = requirements.SPARK
 
     conf: dict[str, str] | None
+    pool: str
 
     ui_color = "#dfeee6"
     operator_extra_links = links.LINKS
@@ -85,7 +88,7 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
     def __new__(cls, *args: Any, **options: Any) -> JobOperator:
         """Refuse unknown options before Airflow does, with the nearest known one."""
         named = [name for name in options if not name.startswith("_")]
-        if clauses := unknown_options(named, cls.PARAMETERS):
+        if clauses := unknown_options(named, cls.PARAMETERS, FAMILIAR):
             raise TrainyardError(validation.message(cls.__name__, options.get("task_id"), clauses))
         operator = super().__new__(cls)
         vars(operator)["_is_one_of_several"] = "_airflow_from_mapped" in options  # Airflow's __setattr__ needs more
@@ -114,6 +117,7 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         super().__init__(**{"multiple_outputs": True} | kwargs)
+        self.pool = choose_pool(self.pool, profile, conn_id)
         self._names_output = self.OUTPUT is not None and self.output_name is None
         if self._names_output and self.OUTPUT:
             setattr(self, ATTRIBUTES.get(self.OUTPUT, self.OUTPUT), name_output(self, self._is_one_of_several))
@@ -122,6 +126,18 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         self.placement = Placement() if placement is None else placement
         self.deferrable = or_default_deferrable(deferrable)
         self._lineage: lineage.Lineage | None = None
+
+    @classmethod
+    def partial(cls, **options: Any) -> Any:
+        """Return the operator of mapped tasks, with the pool of its profile."""
+        partial = super().partial(**options)
+        owners = [owner for owner in (partial.kwargs["dag"], partial.kwargs["task_group"]) if owner]
+        defaults = [owner.default_args or {} for owner in owners]
+        given = ChainMap(options, options.get("default_args") or {}, *reversed(defaults))
+        pool = partial.kwargs.get("pool", BaseOperator.pool)
+        conn_id = given.get("conn_id", cls.PARAMETERS["conn_id"].default)
+        partial.kwargs["pool"] = choose_pool(pool, given.get("profile"), conn_id)
+        return partial
 
     def request_fields(self, options: Any, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Return what the job requests from Spark, as fields of the Job.

@@ -141,7 +141,7 @@ def _describe_foreign(applications: Sequence[LiveApplication], root: str) -> lis
     if count := verdicts.count("other Airflow"):
         lines.append(
             f"{count} of another Airflow: its Variable trainyard_airflow_... is not in this Airflow's database. Run "
-            "`trainyard reap` there. If the database was replaced, add the Variable that the record in "
+            "`trainyard app reap` there. If the database was replaced, add the Variable that the record in "
             f"{root}/owners names."
         )
     if count := verdicts.count("unknown owner"):

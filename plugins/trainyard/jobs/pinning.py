@@ -42,7 +42,7 @@ def pin_results(model: type[JobSpec], fields: Mapping[str, Any]) -> dict[str, An
         pinned["sources"] = {name: _pin_source(_describe_source(source)) for name, source in sources.items()}
     if isinstance(mix := fields.get("mix"), list | tuple):
         pinned["mix"] = [_pin_mixed(mixed) for mixed in mix]
-    return change_all(model, pinned, Kind.MODEL, _pin_model)
+    return change_all(model, pinned, Kind.MODEL, pin_model)
 
 
 def _pin_dataset(dataset: Any, version: Any, option: str) -> tuple[Any, Any]:
@@ -61,10 +61,10 @@ def _pin_dataset(dataset: Any, version: Any, option: str) -> tuple[Any, Any]:
     return name, int(number)
 
 
-def _pin_model(value: Any) -> Any:
+def pin_model(value: Any) -> Any:
     """Return the name of a model with its version, if it is the result of another task; of a list, of each."""
     if isinstance(value, list | tuple):
-        return [_pin_model(item) for item in value]
+        return [pin_model(item) for item in value]
     if isinstance(value, Mapping) and isinstance(value.get("weights_sha256"), str) and "uri" in value:
         return add_version(value["uri"], value["weights_sha256"])
     return value

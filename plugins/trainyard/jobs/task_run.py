@@ -167,7 +167,7 @@ class TaskRun:
                 self._backend.kill_all()
         except Exception as error:
             self._operator.log.error(
-                "An application of this task may still run: %s. `trainyard reap --kill` ends it.", error
+                "An application of this task may still run: %s. `trainyard app reap --yes` ends it.", error
             )
 
     def _resume_backend(self, context: Context) -> tuple[DeferredBackend, TaskKey]:

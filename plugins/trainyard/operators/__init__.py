@@ -1,6 +1,7 @@
 """Operators for pipelines that prepare data on Spark, train on a group of workers, evaluate, promote and predict."""
 
 from trainyard.jobs.assets import asset
+from trainyard.operators.ensemble import EnsembleOperator
 from trainyard.operators.evaluate import EvaluateOperator
 from trainyard.operators.export import ExportOperator
 from trainyard.operators.featurize import FeaturizeOperator
@@ -14,6 +15,7 @@ from trainyard.planning.placement import Placement
 from trainyard.planning.sizing import Memory
 
 __all__ = [
+    "EnsembleOperator",
     "EvaluateOperator",
     "ExportOperator",
     "FeaturizeOperator",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, PositiveInt, TypeAdapter, ValidationError
+from pydantic import AfterValidator, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 
 from trainyard.jobs.operator import JobOperator
 from trainyard.jobs.options.base import Templated
@@ -39,6 +39,8 @@ class StageOptions(CommonOptions):
     cores_per_executor: PositiveInt | None
     """The cores that each executor requests from YARN, and the tasks that it runs at once. By default that of Spark's
     configuration. On a local master its slots take the place of executors."""
+    gpus_per_executor: NonNegativeInt
+    """The GPUs that each executor requests. Each Spark task uses one of them, so as many run at once."""
 
 
 class SparkStageOperator(JobOperator):
@@ -51,10 +53,12 @@ class SparkStageOperator(JobOperator):
         *,
         executors: Templated[int] | tuple[Templated[int], Templated[int]] | None = None,
         cores_per_executor: Templated[int] | None = None,
+        gpus_per_executor: Templated[int] = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
 
     def request_fields(self, options: Any, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the executors, as a field of the Job."""
-        return {"executors": requests.of_stage(options.executors, options.cores_per_executor)}
+        """Return the executors and their GPUs, as fields of the Job."""
+        requested = requests.of_stage(options.executors, options.cores_per_executor)
+        return {"executors": requested, "gpus": options.gpus_per_executor}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import PositiveInt, TypeAdapter
+from pydantic import NonNegativeInt, PositiveInt, TypeAdapter
 
 from trainyard.jobs.operator import JobOperator
 from trainyard.jobs.options.base import Templated
@@ -19,6 +19,8 @@ class WorkerGroupOptions(CommonOptions):
     cores_per_worker: PositiveInt
     """The cores that each worker requests from YARN, and its threads: those of torch, of decoders, and OMP_NUM_THREADS.
     On a local master the workers share its slots equally."""
+    gpus_per_worker: NonNegativeInt
+    """The GPUs that each worker requests. On a local master workers use those that torch finds."""
 
 
 class WorkerGroupOperator(JobOperator):
@@ -26,11 +28,14 @@ class WorkerGroupOperator(JobOperator):
 
     OPTIONS = WorkerGroupOptions
 
-    def __init__(self, *, cores_per_worker: Templated[int] = 1, **kwargs: Any) -> None:
+    def __init__(
+        self, *, cores_per_worker: Templated[int] = 1, gpus_per_worker: Templated[int] = 0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
 
     def request_fields(self, options: Any, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the workers and their cores, as fields of the Job."""
+        """Return the workers, their cores and their GPUs, as fields of the Job."""
         workers = TypeAdapter(Workers).validate_python(spec["workers"])
         low, high = (workers, workers) if isinstance(workers, int) else workers
-        return {"workers": high, "min_workers": low, "cores_per_worker": options.cores_per_worker}
+        sizes = {"cores_per_worker": options.cores_per_worker, "gpus": options.gpus_per_worker}
+        return {"workers": high, "min_workers": low} | sizes

@@ -1,4 +1,4 @@
-"""Decide how many executors an application requests, and with how many cores. Pure functions."""
+"""Decide how many executors an application requests, and with how many cores and GPUs. Pure functions."""
 
 from __future__ import annotations
 
@@ -46,6 +46,13 @@ def settings(executors: Executors) -> dict[str, str]:
     dynamic = {"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.shuffleTracking.enabled": "true"}
     limits = {"minExecutors": executors.min_count, "maxExecutors": executors.count}
     return _as_text(numbers | {f"spark.dynamicAllocation.{name}": number for name, number in limits.items()}) | dynamic
+
+
+def gpu_settings(per_container: int, per_task: int) -> dict[str, str]:
+    """Return Spark's settings for GPUs that the cluster counts; none without any."""
+    if not per_container:
+        return {}
+    return {"spark.executor.resource.gpu.amount": str(per_container), "spark.task.resource.gpu.amount": str(per_task)}
 
 
 def _as_text(numbers: dict[str, int | None]) -> dict[str, str]:

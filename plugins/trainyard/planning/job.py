@@ -30,6 +30,7 @@ class Job:
         workers: How many workers run at once; None for a job without a worker group.
         min_workers: How many must run at once, if it is not `workers`.
         cores_per_worker: The cores of each worker on YARN.
+        gpus: The GPUs of each worker; without a worker group, those of each executor.
         executors: The executors of a job without a worker group.
         jars: Jars for driver and executors.
         packages: Maven coordinates of jars.
@@ -39,7 +40,7 @@ class Job:
         memory: The memory of an executor.
         driver_memory: The memory of the driver.
         grow_memory_to: The largest container that a retry may ask for after a memory kill.
-        placement: Queue, node labels and GPUs.
+        placement: Queue and node labels.
         preflight: How the plan is checked against the cluster before it is submitted.
         environment: The URI of a packed environment with Python and Java, None where the nodes have their own.
     """
@@ -53,6 +54,7 @@ class Job:
     workers: int | None = None
     min_workers: int | None = None
     cores_per_worker: int = 1
+    gpus: int = 0
     executors: Executors = field(default_factory=Executors)
     jars: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
@@ -70,6 +72,17 @@ class Job:
     def needed_workers(self) -> int | None:
         """How many workers must run at once; None for a job without a worker group."""
         return self.min_workers or self.workers
+
+    @property
+    def gpus_per_container(self) -> int:
+        """The GPUs that each container requests; 0 where its cluster does not count them."""
+        shared = self.placement.workers_per_container if self.workers else 1
+        return self.gpus * shared if self.placement.counts_gpus else 0
+
+    @property
+    def gpus_per_task(self) -> int:
+        """The GPUs of each Spark task: all of a worker, and one of a task without a worker group."""
+        return self.gpus if self.workers else min(self.gpus, 1)
 
 
 @dataclass(frozen=True)

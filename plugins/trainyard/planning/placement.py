@@ -1,10 +1,12 @@
-"""Decide on which nodes containers run, and how a worker gets its GPUs. Pure functions."""
+"""Decide on which nodes containers run, and how a worker is limited to its GPUs. Pure functions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from pydantic import PositiveInt
 
 from trainyard.errors import TrainyardError
 
@@ -20,7 +22,6 @@ class Placement:
         queue: The queue. By default that of the Spark connection.
         node_label: The partition of the executors, which the workers run in.
         driver_label: The partition of the application master, which has no GPU.
-        gpus_per_worker: The GPUs of each worker.
         workers_per_container: How many workers share a container, its memory and its GPUs.
         isolation: How workers are limited to their own GPUs. `yarn`: YARN counts and assigns yarn.io/gpu. `labels`: the
             nodes of the partition have as many cores as GPUs; only the label is requested. `whole_node`: a container
@@ -32,25 +33,19 @@ class Placement:
     queue: str | None = None
     node_label: str | None = None
     driver_label: str | None = None
-    gpus_per_worker: int = 0
-    workers_per_container: int = 1
+    workers_per_container: PositiveInt = 1
     isolation: Isolation = "yarn"
     image: str | None = None
 
     @property
-    def gpus_per_container(self) -> int:
-        """The GPUs that each container requests from YARN; 0 where YARN does not count them."""
-        counted = self.isolation in ("yarn", "docker")
-        return self.gpus_per_worker * self.workers_per_container if counted else 0
+    def counts_gpus(self) -> bool:
+        """Whether containers request their GPUs from YARN."""
+        return self.isolation in ("yarn", "docker")
 
 
 def check(placement: Placement, operator: str) -> None:
     """Check how the fields of a placement go together. Raises TrainyardError if they do not."""
     where = f"{operator}: placement"
-    if placement.gpus_per_worker < 0:
-        raise TrainyardError(
-            f"{where}.gpus_per_worker={placement.gpus_per_worker} is negative; write 0 for workers without a GPU."
-        )
     if placement.workers_per_container < 1:
         raise TrainyardError(
             f"{where}.workers_per_container={placement.workers_per_container} is not valid; write 1 or more."
@@ -68,19 +63,8 @@ def settings(placement: Placement) -> dict[str, str]:
         conf["spark.yarn.am.nodeLabelExpression"] = placement.driver_label
     if placement.node_label:
         conf["spark.yarn.executor.nodeLabelExpression"] = placement.node_label
-    if placement.gpus_per_container:
-        conf |= {
-            "spark.executor.resource.gpu.amount": str(placement.gpus_per_container),
-            "spark.executor.resource.gpu.discoveryScript": f"./{DISCOVERY.name}",
-            "spark.task.resource.gpu.amount": str(placement.gpus_per_worker),
-        }
     if placement.isolation == "docker":
         for prefix in ("spark.yarn.appMasterEnv", "spark.executorEnv"):
             conf[f"{prefix}.YARN_CONTAINER_RUNTIME_TYPE"] = "docker"
             conf[f"{prefix}.YARN_CONTAINER_RUNTIME_DOCKER_IMAGE"] = str(placement.image)
     return conf
-
-
-def files(placement: Placement) -> tuple[str, ...]:
-    """Return the files that each container needs in its working directory."""
-    return (str(DISCOVERY),) if placement.gpus_per_container else ()

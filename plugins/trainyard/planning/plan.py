@@ -82,12 +82,12 @@ class Plan:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the plan requests and the master does not give, a sentence each."""
-        gpus = self.job.placement.gpus_per_worker
+        gpus, owner = self.job.gpus, "worker" if self.job.workers else "executor"
         if not gpus or self.slots is None:
             return ()
         return (
-            f"placement requests {gpus} GPU{'s' * (gpus > 1)} for each worker, and master {self.spark.master} assigns "
-            "none: workers use the GPUs that torch finds on this machine, and else its CPU.",
+            f"gpus_per_{owner}={gpus} does not apply: master {self.spark.master} assigns no GPUs. Processes use those "
+            "that torch finds on this machine, and else its CPU.",
         )
 
     @property

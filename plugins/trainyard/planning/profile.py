@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
-from typing import Annotated
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, ClassVar
 
-from pydantic import NonNegativeInt, PositiveInt, StringConstraints
+from pydantic import ConfigDict, NonNegativeInt, StringConstraints
 
 from trainyard.planning.job import Job
-from trainyard.planning.placement import Isolation, Placement
+from trainyard.planning.placement import Placement
 from trainyard.planning.sizing import Memory, split
-from trainyard.schemas.document import Part
 from trainyard.schemas.specs.fields import SparkText
 
 _Text = Annotated[str, StringConstraints(min_length=1)]
 
 
-class Profile(Part):
-    """Queue, node label, GPUs, memory and the like, under a name that tasks refer to by `profile=`."""
+@dataclass(frozen=True, kw_only=True)
+class Profile(Placement):
+    """A placement, and what else tasks request, under a name that they refer to by `profile=`.
 
-    queue: _Text | None = None
-    """As in `Placement`; so are the next six."""
-    node_label: _Text | None = None
-    driver_label: _Text | None = None
+    Args:
+        gpus_per_worker: The GPUs of each worker.
+        gpus_per_executor: The GPUs of each executor of a Spark stage.
+        memory: The memory of each executor in all, such as "8g".
+        driver_memory: The memory of the driver in all.
+        environment: The URI of a packed environment, instead of that of the connection.
+        conf: Spark configuration.
+        pool: The Airflow pool of the tasks.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
     gpus_per_worker: NonNegativeInt = 0
-    workers_per_container: PositiveInt = 1
-    isolation: Isolation = "yarn"
-    image: _Text | None = None
+    gpus_per_executor: NonNegativeInt = 0
     memory: _Text | None = None
-    """The memory of each executor in all, such as "8g"."""
     driver_memory: _Text | None = None
-    """The memory of the driver in all."""
     environment: _Text | None = None
-    """The URI of a packed environment, instead of that of the connection."""
-    conf: Mapping[str, SparkText] = {}
-    """Spark configuration."""
+    conf: Mapping[str, SparkText] = field(default_factory=dict)
+    pool: _Text | None = None
 
 
 def apply_profile(profile: Profile, job: Job, memory: Memory, driver_memory: Memory) -> Job:
@@ -58,6 +61,7 @@ def apply_profile(profile: Profile, job: Job, memory: Memory, driver_memory: Mem
     return replace(
         job,
         placement=replace(job.placement, **placement),
+        gpus=job.gpus or (profile.gpus_per_worker if job.workers else profile.gpus_per_executor),
         memory=_choose("memory", job.memory, profile.memory, memory),
         driver_memory=_choose("driver_memory", job.driver_memory, profile.driver_memory, driver_memory),
         environment=profile.environment or job.environment,

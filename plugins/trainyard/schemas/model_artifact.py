@@ -5,6 +5,7 @@ MODEL/CONTENT_HASH/model.json            everything else, in this document
 MODEL/CONTENT_HASH/card.md               the model card, for people
 MODEL/CONTENT_HASH/fitted_state.json     what the dataset was fitted by, if it was
 MODEL/model.json                         the current artifact, replaced atomically
+MODEL/CONTENT_HASH/members/0/            copies of the models of an ensemble, each as in MODEL/
 MODEL/epochs/003                         the model after epoch 3, a model of its own, if epoch models are kept
 """
 
@@ -30,6 +31,7 @@ from trainyard.schemas.version_suffix import add_version, split_version
 
 WEIGHTS_FILE = ".safetensors"
 """How the name of a file of weights ends, which a training may start from in place of a model; it has no versions."""
+Combination = Literal["mean", "vote"]
 _FOLDER = re.compile(r"[0-9a-f]{16}")
 
 
@@ -58,6 +60,26 @@ class WeightsFile(Part):
     sha256: Digest
 
 
+class Member(Part):
+    """A model of an ensemble, whose files are copied beside the document of the ensemble."""
+
+    uri: str
+    """The model that was copied."""
+    weight: float
+    """What its output counts; the weights of all members sum to 1."""
+    artifact: ModelArtifact
+    """What is stored of it."""
+
+
+class Ensemble(Part):
+    """The models whose outputs are combined."""
+
+    by: Combination
+    """`mean`: of classes the mean of probabilities, else of outputs. `vote`: the share of the votes for each class."""
+    members: tuple[Member, ...]
+    """The models, of which the first one's recipe has the metrics and the `predict` of the ensemble."""
+
+
 class ModelArtifact(Document):
     """What a model consists of, and what it was trained on."""
 
@@ -81,6 +103,8 @@ class ModelArtifact(Document):
     """The files of the weights."""
     weights_sha256: Digest
     """The sha256 of the only file of the weights, or of the checksums of all files."""
+    ensemble: Ensemble | None = None
+    """The members of an ensemble, whose `recipe` is that of the first. It has no training of its own."""
     aliases: dict[str, str] = {}
     """The names of tensors that are not stored, because they are the same as another one, whose name follows."""
     dataset: str
@@ -120,6 +144,15 @@ class ModelArtifact(Document):
         yield from find_results(self.recipe_params)
         if self.start_from:
             yield refer_to_model(self.start_from)
+        for member in self.ensemble.members if self.ensemble else ():
+            yield Reference(member.uri, member.artifact.weights_sha256)
+
+    @property
+    def recipes(self) -> tuple[str, ...]:
+        """The import paths of the recipes that loading the model calls."""
+        if self.ensemble is None:
+            return (self.recipe,)
+        return tuple(dict.fromkeys(path for member in self.ensemble.members for path in member.artifact.recipes))
 
     @property
     def labels(self) -> dict[str, Column]:
@@ -143,6 +176,16 @@ class ModelArtifact(Document):
         if self.fitted is None:
             return FittedState(options={})
         return fitted_state.read(uris.join(model, self.folder, fitted_state.FILE), self.fitted)
+
+
+Member.model_rebuild()
+Ensemble.model_rebuild()
+ModelArtifact.model_rebuild()
+
+
+def member_uri(model: str, artifact: ModelArtifact, number: int) -> str:
+    """Return the URI at which the copy of a member of an ensemble is a model, counted from 0."""
+    return uris.join(model, artifact.folder, "members", str(number))
 
 
 def exists(name: str) -> bool:

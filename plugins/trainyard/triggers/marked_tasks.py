@@ -55,7 +55,7 @@ def _kill(application: str, name: str) -> None:
         cluster.kill_named(application, name)
     except Exception as error:
         _logger.error(
-            "%s, whose task was marked, may still run: %s. `trainyard reap --kill` ends it.", application, error
+            "%s, whose task was marked, may still run: %s. `trainyard app reap --yes` ends it.", application, error
         )
 
 

@@ -59,7 +59,7 @@ def resource_request(plan: Plan, queue: Queue, driver: Size, executor: Size) -> 
     workers = plan.job.needed_workers and plan.job.needed_workers // placement.workers_per_container
     return ResourceRequest(
         driver=Resources(driver.granted, cores=1),
-        executor=Resources(executor.granted, executors.cores or 1, placement.gpus_per_container),
+        executor=Resources(executor.granted, executors.cores or 1, plan.job.gpus_per_container),
         count=workers or executors.min_count or executors.count or 1,
         driver_partition=queue.partition(placement.driver_label),
         partition=queue.partition(placement.node_label),

@@ -140,6 +140,7 @@ def _labels(plan: Plan, snapshot: ClusterSnapshot, queue: Queue) -> Iterator[Fin
 def _room(plan: Plan, snapshot: ClusterSnapshot, queue: Queue, request: ResourceRequest) -> Finding:
     nodes = snapshot.nodes_of(request.partition)
     room = capacity.count_executors(request, nodes)
+    options = "gpus_per_worker= or workers_per_container=" if plan.job.workers else "gpus_per_executor="
     largest, cores = snapshot.largest_container(queue).gpus, snapshot.largest_container(queue).cores
     problem = warning = ""
     if request.executor.gpus and not largest:
@@ -150,7 +151,7 @@ def _room(plan: Plan, snapshot: ClusterSnapshot, queue: Queue, request: Resource
     elif request.executor.gpus > largest:
         problem = (
             f"A container requests {_counted(request.executor.gpus, 'GPU')}, and the largest that YARN grants has "
-            f"{largest}. Write a smaller gpus_per_worker= or workers_per_container=."
+            f"{largest}. Write a smaller {options}."
         )
     elif request.executor.cores > cores:
         problem = (

@@ -73,7 +73,7 @@ OPTION_OF_SETTING = {
     "spark.dynamicAllocation.enabled": "executors=(MIN, MAX)",
     "spark.dynamicAllocation.maxExecutors": "executors=(MIN, MAX)",
     "spark.dynamicAllocation.minExecutors": "executors=(MIN, MAX)",
-    "spark.executor.resource.gpu.amount": "placement=Placement(gpus_per_worker=...)",
+    "spark.executor.resource.gpu.amount": "gpus_per_executor=",
     "spark.yarn.queue": "placement=Placement(queue=...)",
     "spark.yarn.am.nodeLabelExpression": "placement=Placement(driver_label=...)",
     "spark.yarn.executor.nodeLabelExpression": "placement=Placement(node_label=...)",
@@ -84,6 +84,7 @@ against the cluster."""
 
 OPTION_OF_GROUP_SETTING = {
     "spark.executor.cores": "cores_per_worker=, or placement=Placement(workers_per_container=...)",
+    "spark.executor.resource.gpu.amount": "gpus_per_worker=",
     "spark.executor.instances": "workers=, or placement=Placement(workers_per_container=...)",
     "spark.dynamicAllocation.enabled": "workers=(MIN, MAX)",
     "spark.dynamicAllocation.maxExecutors": "workers=(MIN, MAX)",
@@ -116,6 +117,9 @@ def list_settings(job: Job, requested: Executors, runtime: Runtime) -> dict[str,
     conf |= sizing.driver_settings(sizing.driver_size(job.driver_memory, job.operator))
     conf |= placement.settings(job.placement)
     conf |= executors.settings(requested)
+    conf |= executors.gpu_settings(job.gpus_per_container, job.gpus_per_task)
+    if job.gpus_per_container:
+        conf["spark.executor.resource.gpu.discoveryScript"] = f"./{placement.DISCOVERY.name}"
     if job.workers:
         conf |= GROUP_CONF
     for prefix in CONTAINER_ENVIRONMENTS:
@@ -125,7 +129,8 @@ def list_settings(job: Job, requested: Executors, runtime: Runtime) -> dict[str,
 
 def list_files(job: Job) -> tuple[str, ...]:
     """Return the files that each container needs in its working directory."""
-    return (*placement.files(job.placement), *([str(SIGTERM)] if job.workers else []))
+    discovery = [str(placement.DISCOVERY)] if job.gpus_per_container else []
+    return (*discovery, *([str(SIGTERM)] if job.workers else []))
 
 
 def list_final_settings(job: Job, conf: Mapping[str, str], tags: Iterable[str], runtime: Runtime) -> dict[str, str]:

@@ -37,7 +37,7 @@ STAGES: dict[str, Callable[..., JobOperator]] = {
     ),
     "train": lambda **task: TrainOperator(
         recipe="digits.recipe:convnet", dataset="digits/dataset", model=f"{task['task_id']}/model", workers=2, epochs=3,
-        placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1), **task,
+        placement=Placement(queue="train", node_label="gpu"), gpus_per_worker=1, **task,
     ),
     "evaluate": lambda **task: EvaluateOperator(
         model="digits/model", dataset="digits/dataset", split="test", metrics=["accuracy"], **task

@@ -14,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.functions import lit
+from scipy.special import softmax
 from sklearn import metrics as reference
 
 from tests.etl.models import make_frame, make_log, make_task_key, train, train_total
@@ -24,9 +25,10 @@ from trainyard.etl.evaluation.evaluate import evaluate
 from trainyard.etl.evaluation.queries import regroup_batches
 from trainyard.etl.evaluation.states import read_examples, read_sums
 from trainyard.etl.jobs.evaluate import run
+from trainyard.etl.jobs.predict import predict
 from trainyard.etl.metrics.sums import RANGE_KEYS
 from trainyard.etl.scoring.scan import DatasetScan
-from trainyard.schemas import model_artifact
+from trainyard.schemas import ensembles, model_artifact
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.specs.evaluate import EvaluateSpec
 from trainyard.trainer.loop.fit import fit
@@ -107,6 +109,27 @@ def test_a_split_is_evaluated_over_all_rows_by_slice_and_against_a_baseline(
     assert [e.loss for e in result.examples] == pytest.approx(losses[worst], rel=1e-4)
     assert [e.row["key"] for e in result.examples] == [f"k{i}" for i in worst]
     assert [e.prediction["class_"] for e in result.examples] == [int(predict(model)[i]) for i in worst]
+
+
+def test_an_ensemble_is_evaluated_and_predicted_beside_its_members(
+    spark: Any, model: str, worse: str, tmp_path: Path
+) -> None:
+    uri, rows = str(tmp_path / "both"), datasets.blobs(200, seed=6)
+    ensembles.save(uri, ensembles.build([model_artifact.find(name) for name in (model, worse)], weights=[1, 3]))
+    frame = make_frame(spark, rows)
+    result = evaluate(frame, [uri, model, worse], ["accuracy", "log_loss"])
+    probabilities = [softmax(load_model(name).output(rows).numpy(), 1) for name in (model, worse)]
+    expected = np.average(probabilities, axis=0, weights=[1, 3])
+    assert result.model.metrics == {
+        "accuracy": pytest.approx(reference.accuracy_score(rows["label"], expected.argmax(1))),
+        "log_loss": pytest.approx(-np.log(expected[np.arange(200), rows["label"]]).mean(), rel=1e-5),
+    }
+    assert result.baselines[1].metrics["accuracy"] == pytest.approx(
+        reference.accuracy_score(rows["label"], probabilities[1].argmax(1))
+    )
+    predicted = predict(frame, uri, keys=["key"]).toPandas()
+    numbers = predicted["key"].str[1:].astype(int)
+    np.testing.assert_array_equal(predicted["class_"], expected.argmax(1)[numbers])
 
 
 def test_one_model_and_one_metric_may_be_named_without_a_list(spark: Any, model: str) -> None:

@@ -43,7 +43,7 @@ def fair_scheduler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
 def shipped(tmp_path: Path) -> Plan:
     """A plan without GPUs whose Python is shipped with the application, so that no node is probed."""
     python = {"PYSPARK_PYTHON": "./env/bin/python"}
-    return replace(group_plan(), env=python).with_job(storage=tmp_path.as_uri(), placement=Placement())
+    return replace(group_plan(), env=python).with_job(storage=tmp_path.as_uri(), placement=Placement(), gpus=0)
 
 
 def by_subject(findings: list[Finding]) -> dict[str, Finding]:

@@ -1,4 +1,4 @@
-"""`trainyard reap` and `trainyard doctor`: what they say of the applications that run, and which of them are ended."""
+"""`trainyard app reap` and `doctor`: what they say of the applications that run, and which of them are ended."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def states(entries: dict[str, dict[str, Any]]) -> list[str]:
 def test_reap_lists_the_applications_and_ends_none(
     entries: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["reap"]) == 0
+    assert main(["app", "reap", "--dry-run"]) == 0
     shown = capsys.readouterr().out
     orphan, other = (line for line in shown.splitlines() if line.startswith("application_"))
     assert orphan.split()[-4:] == ["no", "such", "task", "orphaned"] and " gone " in orphan
@@ -95,10 +95,10 @@ def test_reap_lists_the_applications_and_ends_none(
 def test_reap_kill_ends_the_orphaned_ones_and_forgets_their_owners(
     entries: dict[str, dict[str, Any]], root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["reap", "--kill"]) == 0
+    assert main(["app", "reap", "--yes"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "Ended 1 orphaned application."
     assert states(entries) == ["KILLED", "RUNNING"]
-    assert main(["reap", "--kill"]) == 0
+    assert main(["app", "reap", "--yes"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "Ended 0 orphaned applications."
     assert list_submissions(root) == [submission_tag("2")]
 
@@ -107,7 +107,7 @@ def test_reap_fails_if_yarn_refuses_to_end_an_application(
     entries: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     next(iter(entries.values()))["queue"] = "protected"
-    assert main(["reap", "--kill"]) == 1
+    assert main(["app", "reap", "--yes"]) == 1
     refused, total = capsys.readouterr().out.splitlines()[-2:]
     assert "cannot be killed" in refused and total == "Ended 0 orphaned applications."
     monkeypatch.setattr(airflow_id, "list_ids", lambda: frozenset({AIRFLOW}))  # a task asks its supervisor
@@ -119,8 +119,8 @@ def test_reap_says_that_no_application_runs(
     entries: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     entries.clear()
-    assert main(["reap"]) == 0
-    assert capsys.readouterr().out == "No application runs.\n"
+    assert main(["app", "reap"]) == 0
+    assert capsys.readouterr().out == "No application runs.\nEnded 0 orphaned applications.\n"
 
 
 def applications_check() -> doctor.Check:
@@ -129,6 +129,6 @@ def applications_check() -> doctor.Check:
 
 
 def test_doctor_counts_the_orphaned_applications(entries: dict[str, dict[str, Any]]) -> None:
-    assert applications_check().fix == "1 of 2 that run have no task; `trainyard reap --kill` ends them."
+    assert applications_check().fix == "1 of 2 that run have no task; `trainyard app reap --yes` ends them."
     del entries[next(iter(entries))]
     assert applications_check() == doctor.Check("applications", "1 run, 1 other Airflow")

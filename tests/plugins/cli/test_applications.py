@@ -1,4 +1,4 @@
-"""`trainyard list`, `logs` and `kill`, against a ResourceManager; tests/cluster has the logs of a real one."""
+"""`trainyard app list`, `logs` and `kill`, against a ResourceManager; tests/cluster has the logs of a real one."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def killed(server: Server) -> list[str]:
 
 
 def test_list_has_the_live_applications_of_trainyard(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list"]) == 0
+    assert main(["app", "list"]) == 0
     head, row = capsys.readouterr().out.splitlines()
     assert head.split() == ["application", "task", "state", "queue", "user", "age"]
     assert row.split()[:5] == [RUNNING, "toy.train", "RUNNING", "train", "root"]
@@ -69,13 +69,13 @@ def test_the_age_is_that_of_the_submission() -> None:
 
 
 def test_kill_ends_one_application(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["kill", RUNNING]) == 0
+    assert main(["app", "kill", RUNNING, "--yes"]) == 0
     assert killed(server) == [RUNNING]
     assert capsys.readouterr().out == f"Ended {RUNNING}, toy.train.\n"
 
 
 def test_one_that_has_ended_is_not_killed(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["kill", FINISHED]) == 0
+    assert main(["app", "kill", FINISHED, "--yes"]) == 0
     assert killed(server) == []
     assert capsys.readouterr().out == f"{FINISHED} has ended: FINISHED.\n"
 
@@ -85,13 +85,13 @@ def test_one_that_has_ended_is_not_killed(server: Server, capsys: pytest.Capture
     ("id", "message"),
     [
         (FOREIGN, "was not submitted by Trainyard; use `yarn application` for it"),
-        ("application_9_0001", "the ResourceManager has no application 'application_9_0001'; `trainyard list`"),
+        ("application_9_0001", "the ResourceManager has no application 'application_9_0001'; `trainyard app list`"),
     ],
 )
 def test_other_applications_are_refused(
     server: Server, command: str, id: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([command, id]) == 1
+    assert main(["app", command, id]) == 1
     assert message in capsys.readouterr().err
     assert killed(server) == []
 
@@ -102,7 +102,7 @@ def test_the_logs_of_one_that_runs_are_read_from_its_node(
     container = "container_1795290845344_0001_01_000001"
     address = f"{server.url}/node/containerlogs/{container}/root"
     monkeypatch.setitem(ENTRIES, RUNNING, ENTRIES[RUNNING] | {"amContainerLogs": address})
-    assert main(["logs", RUNNING]) == 0
+    assert main(["app", "logs", RUNNING]) == 0
     assert capsys.readouterr().out == "--- stdout\nepoch 1\n\n--- stderr\n\n"
     assert server.requests[-2][1] == f"/ws/v1/node/containers/{container}/logs/stdout"
 
@@ -111,5 +111,5 @@ def test_an_application_whose_driver_waits_has_no_logs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(ENTRIES, RUNNING, application(1, "ACCEPTED", applicationTags="trainyard"))
-    assert main(["logs", RUNNING]) == 1
+    assert main(["app", "logs", RUNNING]) == 1
     assert capsys.readouterr().err == f"{RUNNING} is ACCEPTED; its driver has not started.\n"

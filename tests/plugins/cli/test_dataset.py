@@ -73,7 +73,7 @@ def test_columns_of_indices_have_their_number_of_values(dataset):
 
 
 def test_json_is_the_manifest(dataset, capsys):
-    assert main(["dataset", "show", str(dataset), "--json"]) == 0
+    assert main(["dataset", "show", str(dataset), "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["document"] == "dataset manifest"
 
 
@@ -97,7 +97,7 @@ def test_clean_removes_files_that_no_version_references(dataset, capsys):
     write_version(dataset, 2)
     (dataset / "shards/w2/stray.arrow").write_bytes(b"")
     (dataset / "shards/dead").mkdir()
-    assert main(["dataset", "clean", str(dataset)]) == 0
+    assert main(["dataset", "clean", str(dataset), "--yes"]) == 0
     assert "removed 2 unreferenced" in capsys.readouterr().out
     names = [path.relative_to(dataset / "shards").as_posix() for path in dataset.rglob("*.arrow")]
     assert sorted(names) == ["w1/test.arrow", "w1/train.arrow", "w2/test.arrow", "w2/train.arrow"]
@@ -105,8 +105,8 @@ def test_clean_removes_files_that_no_version_references(dataset, capsys):
 
 def test_versions_are_listed_compared_and_expired(dataset, capsys):
     write_version(dataset, 2)
-    for action in (["versions"], ["compare", "1"], ["expire", "--keep", "1"]):
-        assert main(["dataset", action[0], str(dataset), *action[1:]]) == 0
+    for action in (["versions", str(dataset)], ["diff", f"{dataset}@1"], ["expire", str(dataset), "--keep=1", "--yes"]):
+        assert main(["dataset", *action]) == 0
     shown = capsys.readouterr().out
     assert "app-1" in shown and "app-2" in shown
     assert "replaced partitions: (unnamed)" in shown and "split train: 6 -> 6 rows" in shown
@@ -133,13 +133,54 @@ def test_numbers_that_expire_nothing_sensible_are_refused(dataset, capsys, optio
     assert manifest.list_versions(str(dataset)) == [1, 2]
 
 
-@pytest.mark.parametrize("number", ["0", "-1", "9"])
-def test_a_version_to_compare_with_that_does_not_exist_is_reported(dataset, capsys, number):
-    assert main(["dataset", "compare", str(dataset), number]) == 1
-    assert f"has no version {number}; it has versions 1 to 1" in capsys.readouterr().err
+def test_two_versions_are_compared(dataset, capsys):
+    for number in (2, 3):
+        write_version(dataset, number)
+    assert main(["dataset", "diff", f"{dataset}@1", f"{dataset}@2", "-o", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["old"], found["new"], found["rows"]) == (1, 2, {"train": [6, 6], "test": [3, 3]})
 
 
-@pytest.mark.parametrize("action", ["show", "verify"])
+@pytest.mark.parametrize(
+    "command", [["expire", "--keep", "1"], ["clean"], ["drop", "a"]], ids=["expire", "clean", "drop"]
+)
+@pytest.mark.parametrize(
+    ("option", "status", "message"),
+    [(["--dry-run"], 0, "Dry run: nothing was done. "), ([], 2, "Nothing was done, because nobody can answer here")],
+)
+def test_nothing_is_removed_without_a_yes(dataset, capsys, command, option, status, message):
+    write_version(dataset, 2)
+    (dataset / "shards/dead").mkdir()
+    current = manifest.read_current(str(dataset))
+    partitions = {"a": current.partitions[""], "b": current.partitions[""]}
+    manifest.commit(str(dataset), current.model_copy(update={"number": 3, "partitions": partitions}))
+    before = sorted(dataset.rglob("*"))
+    assert main(["dataset", command[0], str(dataset), *command[1:], *option]) == status
+    printed = capsys.readouterr()
+    assert message in printed.out + printed.err
+    assert sorted(dataset.rglob("*")) == before
+
+
+def test_the_datasets_of_a_storage_are_listed(dataset, capsys, tmp_path, monkeypatch):
+    write_version(tmp_path / "toy" / "clicks", 1)
+    write_version(tmp_path / "runs" / "toy" / "r1", 1)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/manifest.json").write_text("{}")
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_OURS", json.dumps({"conn_type": "trainyard", "extra": {"storage": tmp_path.as_uri()}})
+    )
+    assert main(["dataset", "list", "--conn-id", "ours"]) == 1
+    printed = capsys.readouterr()
+    head, *rows = printed.out.splitlines()
+    assert head.split() == ["dataset", "version", "rows", "splits", "partitions", "written"]
+    assert [row.split()[:7] for row in rows] == [
+        ["d", "1", "9", "train", "6,", "test", "3"],
+        ["toy/clicks", "1", "9", "train", "6,", "test", "3"],
+    ]
+    assert printed.err.startswith("cannot be read: broken: ")
+
+
+@pytest.mark.parametrize("action", ["show", "verify", "diff"])
 @pytest.mark.parametrize(
     ("version", "message"), [("9", "has no version 9; it has versions 1 to 1"), ("1a", "the version of a dataset is a")]
 )

@@ -75,7 +75,7 @@ def connect_by_http(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id}", json.dumps(fields))
 
 
-@pytest.mark.parametrize("command", [["dataset", "show"], ["model", "show"], ["show"]])
+@pytest.mark.parametrize("command", [["dataset", "show"], ["model", "show"], ["run", "show"]])
 def test_a_uri_of_hdfs_is_read_as_the_connection_says(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,7 +119,7 @@ def test_the_error_for_the_missing_package_of_webhdfs_names_its_extra(
     monkeypatch.setitem(sys.modules, "hdfs", None)
     monkeypatch.delitem(sys.modules, "trainyard.hooks.webhdfs", raising=False)
     monkeypatch.delattr(hooks, "webhdfs", raising=False)
-    assert main(["show", "hdfs://nn1:8020/trainyard/runs/d/r", "--conn-id", "ours"]) == 1
+    assert main(["run", "show", "hdfs://nn1:8020/trainyard/runs/d/r", "--conn-id", "ours"]) == 1
     assert capsys.readouterr().err == (
         "connection 'ours': webhdfs='by_http' needs the package hdfs. Install airflow-trainyard[webhdfs].\n"
     )

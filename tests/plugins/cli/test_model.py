@@ -1,7 +1,8 @@
-"""`trainyard model` finds the recipes of models in the DAGs folder."""
+"""`trainyard model` lists, compares and rolls back models, and finds their recipes in the DAGs folder."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -77,8 +78,33 @@ def test_versions_are_listed_with_why_each_was_promoted(champion: Champion, caps
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
     (first,), (second,) = ([line for line in lines if f"{name} is better" in line] for name in ("first", "second"))
-    assert "current" in second and "current" not in first
+    assert "  yes  " in second and "  yes  " not in first
     assert "accuracy 0.5" in first and first.startswith(b"first".hex())
+
+
+def test_the_models_of_a_storage_are_listed(
+    champion: Champion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_OURS", json.dumps({"conn_type": "trainyard", "extra": {"storage": tmp_path.as_uri()}})
+    )
+    assert main(["model", "list", "--conn-id", "ours", "-o", "json"]) == 0
+    rows = {row["model"]: row for row in json.loads(capsys.readouterr().out)}
+    assert list(rows) == ["champion", "m"]
+    assert rows["champion"]["version"] == model_artifact.read_current(champion.uri).folder
+    assert rows["m"]["metrics"] == {"accuracy": 0.5}
+
+
+def test_what_differs_between_two_models_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = write_model(tmp_path / "m", b"first", {"accuracy": 0.5, "loss": 1.0})
+    write_model(tmp_path / "m", b"second", {"accuracy": 0.75, "loss": 1.0})
+    write_model(tmp_path / "n", b"third", {"loss": 1.0})
+    assert main(["model", "diff", f"{tmp_path}/m@{old.folder}", "-o", "json"]) == 0
+    found = {row["field"]: (row["old"], row["new"]) for row in json.loads(capsys.readouterr().out)}
+    assert found["metrics.accuracy"] == (0.5, 0.75) and "metrics.loss" not in found and "recipe" not in found
+    assert main(["model", "diff", f"{tmp_path}/m@{old.folder}", f"{tmp_path}/n", "-o", "json"]) == 0
+    found = {row["field"]: (row["old"], row["new"]) for row in json.loads(capsys.readouterr().out)}
+    assert found["metrics.accuracy"] == (0.5, None)
 
 
 def test_a_champion_is_rolled_back_to_an_earlier_one(champion: Champion, capsys: pytest.CaptureFixture[str]) -> None:

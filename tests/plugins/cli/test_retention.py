@@ -52,37 +52,37 @@ def run_names(store: Store) -> list[str]:
     return storage.list_names(f"{store.root}/runs/toy")
 
 
-def test_without_delete_it_lists_what_would_be_removed_and_removes_nothing(
+def test_a_dry_run_lists_what_would_be_removed_and_removes_nothing(
     store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = store.names()
-    assert main(OPTIONS) == 0
+    assert main([*OPTIONS, "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["kind", "URI", "age", "size", "why"]
     assert lines[1].split()[:4] == ["runs", f"{store.root}/runs/toy/r1", "100", "d"]
     assert lines[1].endswith("older than 30 d, not among the newest 1")
     assert lines[3].split()[:4] == ["datasets", f"{store.root}/toy/dataset/versions/00000001.json", "90", "d"]
     assert lines[4].startswith("runs: 2, ") and lines[5].startswith("datasets: 1, ") and lines[6].startswith("total: 3")
-    assert lines[-1] == "Nothing was removed. Add --delete to remove what is listed."
+    assert lines[-1] == "Dry run: nothing was done. Remove 3 items with --yes."
     assert store.names() == before
 
 
-def test_delete_removes_what_was_listed(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*OPTIONS, "--delete"]) == 0
+def test_with_yes_it_removes_what_was_listed(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*OPTIONS, "--yes"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "Removed 3 of 3."
     assert run_names(store) == ["r3"]
-    assert main([*OPTIONS, "--delete"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "Removed 0 of 0."
+    assert main([*OPTIONS, "--yes"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "total: 0, 0 B"
 
 
 def test_only_the_chosen_kinds_are_removed(store: Store) -> None:
-    assert main([*OPTIONS, "--only", "datasets", "--delete"]) == 0
+    assert main([*OPTIONS, "--only", "datasets", "--yes"]) == 0
     assert run_names(store) == ["r1", "r2", "r3"]
     assert storage.list_names(f"{store.root}/toy/dataset/versions") == ["00000002.json"]
 
 
 def test_by_default_five_are_kept_and_nothing_younger_than_ninety_days_is_removed(store: Store) -> None:
-    assert main(["gc", "--delete"]) == 0
+    assert main(["gc", "--yes"]) == 0
     assert run_names(store) == ["r1", "r2", "r3"]
 
 
@@ -99,7 +99,7 @@ def test_environments_of_all_connections_and_of_sparks_configuration_stay(
     monkeypatch.setenv("AIRFLOW_CONN_ON_GPUS", json.dumps({"conn_type": "trainyard", "extra": extra}))
     (tmp_path / "spark-defaults.conf").write_text(f"spark.archives {uris[1]}#environment\n")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    assert main([*OPTIONS, "--only", "environments", "--delete"]) == 0
+    assert main([*OPTIONS, "--only", "environments", "--yes"]) == 0
     assert storage.list_names(f"{store.root}/environments") == [names[0], names[1], names[3], names[4]]
 
 
@@ -120,7 +120,7 @@ def dag_run(store: Store) -> Iterator[None]:
 
 @pytest.mark.usefixtures("dag_run")
 def test_the_directory_of_an_active_run_stays(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*OPTIONS, "--delete"]) == 0
+    assert main([*OPTIONS, "--yes"]) == 0
     assert "kept although old enough: 1 its DAG run is active" in capsys.readouterr().out
     assert run_names(store) == ["r1", "r3"]
 
@@ -143,7 +143,7 @@ def test_the_directory_of_a_live_application_stays_though_its_task_is_gone(
     Owner(task_key=key, airflow=AIRFLOW).save(store.root, submission_tag("1"))
     tags = ("trainyard", storage_tag(store.root), submission_tag("1"))
     yarn.append(application(1, applicationTags=",".join(tags)))
-    assert main([*OPTIONS, "--delete"]) == 0
+    assert main([*OPTIONS, "--yes"]) == 0
     assert run_names(store) == ["r2", "r3"]
 
 
@@ -157,7 +157,7 @@ def test_nothing_is_removed_while_the_resource_manager_does_not_answer(
         raise UnavailableError("the ResourceManager did not answer")
 
     monkeypatch.setattr(cluster, "resource_manager", fail)
-    assert main([*OPTIONS, "--delete"]) == 1
+    assert main([*OPTIONS, "--yes"]) == 1
     assert "the ResourceManager did not answer" in capsys.readouterr().err
     assert run_names(store) == ["r1", "r2", "r3"]
 
@@ -189,7 +189,7 @@ def test_what_could_not_be_removed_is_an_error(
         raise PermissionError(source)
 
     monkeypatch.setattr(storage, "move", fail)
-    assert main([*OPTIONS, "--delete"]) == 1
+    assert main([*OPTIONS, "--yes"]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "Removed 1 of 3."
 
 

@@ -33,8 +33,8 @@ def plan(deploy_mode: str | None = None, **fields: Any) -> Plan:
 
 
 def test_a_worker_group_has_one_slot_for_each_worker() -> None:
-    placement = Placement(gpus_per_worker=1, workers_per_container=2)
-    planned = plan(workers=4, cores_per_worker=3, placement=placement, memory=Memory(heap="1g", native="2g"))
+    placement = Placement(workers_per_container=2)
+    planned = plan(workers=4, cores_per_worker=3, gpus=1, placement=placement, memory=Memory(heap="1g", native="2g"))
     assert (
         planned.conf.items()
         >= {
@@ -90,9 +90,9 @@ def test_an_option_that_only_yarn_has_is_refused_with_what_to_write(fields: dict
 
 def test_all_options_that_only_yarn_has_are_refused_at_once() -> None:
     with pytest.raises(
-        TrainyardError, match=r"placement\.queue='train' .*; placement\.node_label='gpu' .*gpus_per_worker\.$"
+        TrainyardError, match=r"placement\.queue='train' .*; placement\.node_label='gpu' .*gpus_per_executor\.$"
     ):
-        plan(placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1))
+        plan(placement=Placement(queue="train", node_label="gpu"), gpus=1)
 
 
 def test_a_driver_on_the_cluster_is_refused() -> None:

@@ -250,7 +250,7 @@ def test_a_connection_has_profiles(monkeypatch: pytest.MonkeyPatch, connection: 
         (["gpu"], r"extra profiles is not valid \(dict_type\); profiles are objects by name"),
         (
             {"gpu": {"que": "x"}},
-            r"extra profiles\.gpu\.que is not valid \(extra_forbidden\); .* with queue, node_label",
+            r"extra profiles\.gpu\.que is not valid \(unexpected_keyword_argument\); .* with queue, node_label",
         ),
         ({"gpu": {"gpus_per_worker": -1}}, r"extra profiles\.gpu\.gpus_per_worker is not valid"),
         ({"gpu": {"environment": "env.tar.gz"}}, r"extra environment: write the URI of an archive"),

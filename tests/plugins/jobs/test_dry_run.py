@@ -59,15 +59,11 @@ def plan_with(monkeypatch: pytest.MonkeyPatch, host: str = "yarn", **options: An
 def test_templates_in_memory_placement_and_executors_are_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = plan_with(
         monkeypatch, memory=Memory(heap="{{ params.heap }}"),
-        placement=Placement(queue="{{ var.value.queue }}", gpus_per_worker="{{ params.gpus }}"),  # type: ignore[arg-type]
+        placement=Placement(queue="{{ var.value.queue }}"), gpus_per_executor="{{ params.gpus }}",
         executors="{{ params.gpus }}", cores_per_executor="{{ params.gpus }}",
     )  # fmt: skip
     assert stage.plan is not None, stage
-    assert (stage.plan.job.memory.heap, stage.plan.queue, stage.plan.job.placement.gpus_per_worker) == (
-        "3g",
-        "train",
-        2,
-    )
+    assert (stage.plan.job.memory.heap, stage.plan.queue, stage.plan.job.gpus) == ("3g", "train", 2)
     assert stage.plan.executors == Executors(count=2, cores=2)
 
 

@@ -426,12 +426,12 @@ def test_an_attempt_that_is_killed_does_not_end_the_application_of_the_next_one(
 
 def test_airflow_renders_the_templates_of_all_common_options(operator: JobOperator) -> None:
     operator.memory = Memory(heap="{{ params.heap }}", native="1g")
-    operator.placement = Placement(queue="{{ params.queue }}", gpus_per_worker="{{ params.gpus }}")  # type: ignore[arg-type]
+    operator.placement = Placement(queue="{{ params.queue }}", node_label="{{ params.label }}")
     operator.env_vars = {"QUEUE": "{{ params.queue }}"}
     operator.executors = ("{{ params.gpus }}", 4)  # type: ignore[attr-defined]
-    operator.render_template_fields({"params": {"heap": "3g", "queue": "train", "gpus": 2}})
+    operator.render_template_fields({"params": {"heap": "3g", "queue": "train", "label": "gpu", "gpus": 2}})
     assert operator.memory == Memory(heap="3g", native="1g")
-    assert operator.placement == Placement(queue="train", gpus_per_worker="2")  # type: ignore[arg-type]
+    assert operator.placement == Placement(queue="train", node_label="gpu")
     assert operator.env_vars == {"QUEUE": "train"}
     assert operator.executors == ("2", 4)  # type: ignore[attr-defined]
 

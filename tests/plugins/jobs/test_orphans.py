@@ -167,7 +167,7 @@ def test_below_the_table_is_why_applications_are_never_ended(
     entries += [submit(root, 1, "a", airflow=OTHER), submit(root, 2, "b", airflow=None), submit(root, 3, "c", "")]
     live = orphans.list_live(ResourceManager((server.url,)), root, IDS, lambda key: "running")
     _, other, unknown = orphans.as_text(live, root).split("\n\n")
-    assert other.startswith("1 of another Airflow: its Variable") and "Run `trainyard reap` there." in other
+    assert other.startswith("1 of another Airflow: its Variable") and "Run `trainyard app reap` there." in other
     assert unknown.startswith(f"2 of an unknown owner: {root}/owners has no record") and "-kill ID" in unknown
 
 

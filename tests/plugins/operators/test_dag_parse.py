@@ -89,7 +89,7 @@ def test_an_evaluation_ships_the_recipe_of_its_model(
             seconds=1.0, device="cpu", application="", written_at="", versions={},
         ).to_json()
     )  # fmt: skip
-    done = python("-m", "trainyard", "plan", "toy", "--json")
+    done = python("-m", "trainyard", "plan", "toy", "-o", "json")
     plans = {item["task_id"]: item["plan"] for item in json.loads(done.stdout)}
     archive = zipfile.ZipFile(plans["evaluate"]["py_files"][0])
     assert "elsewhere/recipe.py" in archive.namelist()

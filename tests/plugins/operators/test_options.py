@@ -14,6 +14,7 @@ from airflow.sdk import DAG, BaseOperator, BaseSensorOperator
 from trainyard.errors import TrainyardError
 from trainyard.jobs.operator import JobOperator
 from trainyard.operators import (
+    EnsembleOperator,
     EvaluateOperator,
     ExportOperator,
     FeaturizeOperator,
@@ -123,7 +124,6 @@ COMMON: dict[str, list[Refused]] = {
     "placement": [
         ("gpu", "write Placement(queue='default')"), ({"queue": "x"}, "write Placement(queue='x')"),
         ([], "write Placement("), (Placement(queue=3), TEXT), (Placement(node_label=["gpu"]), TEXT),
-        (Placement(gpus_per_worker="one"), WHOLE), (Placement(gpus_per_worker=-1), "write 0 for workers without a GPU"),
         (Placement(workers_per_container=0), "write 1 or more"), (Placement(workers_per_container=1.5), WHOLE),
         (Placement(isolation="none"), "write 'yarn', 'labels', 'whole_node' or 'docker'"),
         (Placement(isolation="docker"), "needs image="), (Placement(isolation="labels"), "needs node_label="),
@@ -150,13 +150,14 @@ COMMON |= {
         ({"DB_PASSWORD": "marker"}, IN_CODE), ({"URL": "http://me:marker@b"}, IN_CODE),
     ],
 }  # fmt: skip
-GROUP: dict[str, list[Refused]] = COMMON | {"cores_per_worker": COUNT}
+GROUP: dict[str, list[Refused]] = COMMON | {"cores_per_worker": COUNT, "gpus_per_worker": FROM_ZERO}
 STAGE: dict[str, list[Refused]] = COMMON | {
     "executors": [
         (0, PAIR), (1.5, PAIR), ("many", PAIR), ([], PAIR), ({}, PAIR), ((1, 2, 3), PAIR), ((0, 4), PAIR),
         ((4, 2), "write the smaller number first"),
     ],
     "cores_per_executor": OPTIONAL_COUNT,
+    "gpus_per_executor": FROM_ZERO,
 }  # fmt: skip
 DATASET: dict[str, list[Refused]] = {
     "prepare": [*FUNCTION, (None, TEXT)],
@@ -334,6 +335,14 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         "partition_by": OPTIONAL_LABEL,
         "rows_per_batch": OPTIONAL_COUNT,
     },
+    EnsembleOperator: {
+        "models": [("toy/a", "write a list of strings, for example ['clicks/a'"), (None, LIST), ([3], TEXT),
+                   (["../a"], NAME), ({}, LIST)],
+        "model": OPTIONAL_LOCATION,
+        "by": [("median", "write 'mean' or 'vote'"), (None, "write 'mean' or 'vote'"), ([], "write 'mean'")],
+        "weights": [("x", LIST), ([0, 1], POSITIVE), (["x", 1], NUMBER), (3, LIST)],
+        "conn_id": CONNECTION,
+    },
     PromoteOperator: {
         "evaluation": [(3, "write evaluate.output"), (None, "write evaluate.output"), ({"uri": "x"}, "write evaluate."),
                        ("", "write evaluate.output"), ([], "write evaluate.output")],
@@ -373,6 +382,7 @@ VALID: dict[type, dict[str, Any]] = {
     ScriptOperator: {"script": "toy.recipe"},
     EvaluateOperator: {"model": "toy/model", "dataset": "toy/dataset", "metrics": ["accuracy"]},
     PredictOperator: {"model": "toy/model", "source": "/in", "keys": ["id"], "output": "toy/out"},
+    EnsembleOperator: {"models": ["toy/a", "toy/b"], "model": "toy/both"},
     PromoteOperator: {"evaluation": "toy/e.json", "champion": "toy/champion", "metric": "accuracy"},
     PreflightOperator: {},
     ReapOperator: {},

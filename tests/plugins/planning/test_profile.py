@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from trainyard.errors import TrainyardError
@@ -15,8 +17,8 @@ KEY = TaskKey(dag_id="d", run_id="r", task_id="t", directory="/r")
 EXECUTOR, DRIVER = Memory(heap="512m", native="2g"), Memory(heap="1g", native="512m")
 JOB = Job("T", KEY, "/s", {}, memory=EXECUTOR, driver_memory=DRIVER, environment="hdfs:///all.tar.gz", conf={"a": "1"})
 GPU = Profile(
-    queue="train", node_label="gpu", gpus_per_worker=1, workers_per_container=2, memory="16g", driver_memory="2g",
-    environment="hdfs:///cuda.tar.gz", conf={"a": "2", "b": "2"},
+    queue="train", node_label="gpu", workers_per_container=2, gpus_per_worker=2, gpus_per_executor=1,
+    memory="16g", driver_memory="2g", environment="hdfs:///cuda.tar.gz", conf={"a": "2", "b": "2"},
 )  # fmt: skip
 
 
@@ -26,16 +28,21 @@ def apply(profile: Profile, job: Job) -> Job:
 
 def test_a_task_without_options_has_those_of_its_profile() -> None:
     found = apply(GPU, JOB)
-    assert found.placement == Placement(queue="train", node_label="gpu", gpus_per_worker=1, workers_per_container=2)
+    assert found.placement == Placement(queue="train", node_label="gpu", workers_per_container=2)
     assert (found.memory, found.driver_memory) == (split("16g", EXECUTOR, ""), split("2g", DRIVER, ""))
     assert (found.environment, found.conf) == ("hdfs:///cuda.tar.gz", {"a": "1", "b": "2"})
 
 
+@pytest.mark.parametrize(("workers", "gpus"), [(4, 2), (None, 1)])
+def test_a_profile_has_gpus_for_workers_and_others_for_executors(workers: int | None, gpus: int) -> None:
+    assert apply(GPU, replace(JOB, workers=workers)).gpus == gpus
+
+
 def test_an_option_of_the_task_comes_before_its_profile() -> None:
-    own = Placement(queue="urgent", gpus_per_worker=2)
-    job = Job("T", KEY, "/s", {}, memory=Memory(heap="3g"), driver_memory=DRIVER, placement=own)
+    own = Placement(queue="urgent")
+    job = Job("T", KEY, "/s", {}, memory=Memory(heap="3g"), driver_memory=DRIVER, placement=own, gpus=3)
     found = apply(GPU, job)
-    assert (found.memory, found.placement.queue, found.placement.gpus_per_worker) == (Memory(heap="3g"), "urgent", 2)
+    assert (found.memory, found.placement.queue, found.gpus) == (Memory(heap="3g"), "urgent", 3)
     assert found.placement.node_label == "gpu"
 
 

@@ -74,7 +74,7 @@ def test_an_application_that_cannot_be_killed_is_logged_with_what_ends_it(
     monkeypatch.setattr(marked_tasks.cluster, "kill_named", refuse)
     end_application()
     (message,) = caplog.messages
-    assert "may still run: no ResourceManager is active" in message and "trainyard reap --kill" in message
+    assert "may still run: no ResourceManager is active" in message and "trainyard app reap --yes" in message
 
 
 @pytest.mark.parametrize(("previous_state", "calls"), [(None, 3), ("running", 0)])

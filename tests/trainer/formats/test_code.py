@@ -33,7 +33,7 @@ def test_packages_and_modules_beside_the_recipes_are_copied(
     monkeypatch.syspath_prepend(str(tmp_path / "elsewhere"))
     dags = shutil.make_archive(str(tmp_path / "job"), "zip", tmp_path / "dags") if is_archive else tmp_path / "dags"
     monkeypatch.syspath_prepend(str(dags))
-    copies = code.copy("shapes_recipe.net:build", tmp_path / "code")
+    copies = code.copy(["shapes_recipe.net:build"], tmp_path / "code")
     names = ["shapes_broken", "shapes_common", "shapes_recipe", "shapes_sizes.py", "trainyard"]
     assert [Path(copy).name for copy in copies] == names
     program = (
@@ -50,7 +50,7 @@ def test_the_copied_modules_import_nothing_of_the_package_that_is_not_copied(
     (tmp_path / "beside" / "shapes_alone.py").parent.mkdir()
     (tmp_path / "beside" / "shapes_alone.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path / "beside")
-    code.copy("shapes_alone", tmp_path)
+    code.copy(["shapes_alone"], tmp_path)
     program = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
         "import trainyard.files.storage, trainyard.schemas.model_artifact\n"

@@ -43,7 +43,7 @@ def train_with_options(
 
 
 def weights(model: str) -> dict[str, Tensor]:
-    return dict(load_model(model)._network.model.state_dict())
+    return dict(load_model(model).network.model.state_dict())
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

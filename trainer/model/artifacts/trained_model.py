@@ -19,12 +19,13 @@ from trainyard.schemas import model_artifact as artifacts
 from trainyard.schemas.datasets.fitted_state import FittedState, Vocabulary
 from trainyard.schemas.datasets.manifest import Column
 from trainyard.schemas.heads import name_column
-from trainyard.schemas.model_artifact import ModelArtifact
+from trainyard.schemas.model_artifact import Ensemble, ModelArtifact
 from trainyard.trainer.data.reading import decoding, jagged
 from trainyard.trainer.data.reading.jagged import Jagged
 from trainyard.trainer.data.reading.split_reader import dtype
 from trainyard.trainer.model import recipe as recipes
 from trainyard.trainer.model.artifacts import weights
+from trainyard.trainer.model.ensemble import EnsembleNetwork, check_members
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
 
@@ -56,13 +57,14 @@ class TrainedModel:
         recipe: The recipe, whose `model` has the trained weights.
         device: The device of the model.
         uri: The URI of the model.
+        network: The module that takes a batch of the columns, by name.
     """
 
     def __init__(
         self,
         artifact: ModelArtifact,
         recipe: Recipe,
-        network: Network,
+        network: nn.Module,
         device: torch.device | None = None,
         uri: str = "",
     ) -> None:
@@ -70,7 +72,7 @@ class TrainedModel:
         self.uri = uri
         self.recipe = recipe
         self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self._network = network.to(self.device).eval()
+        self.network = network.to(self.device).eval()
 
     @cached_property
     def fitted(self) -> FittedState:
@@ -106,7 +108,7 @@ class TrainedModel:
         texts = {name: values for name, values in columns.items() if self._has_texts(name, values)}
         columns = {**columns, **self.encode(texts)} if texts else columns
         batch = build_batch(self.recipe, self.artifact.inputs, columns)
-        output = self._network({name: tensor.to(self.device) for name, tensor in batch.items()})
+        output = self.network({name: tensor.to(self.device) for name, tensor in batch.items()})
         return tree_map_only(Tensor, Tensor.detach, output)
 
     @torch.no_grad()
@@ -212,6 +214,8 @@ def restore_model(
     model: str, artifact: ModelArtifact, recipe: Recipe | None = None, device: torch.device | None = None
 ) -> TrainedModel:
     """Load one particular `artifact` of `model`, by default to the GPU if there is one; see `load_model`."""
+    if artifact.ensemble:
+        return _restore_ensemble(model, artifact, artifact.ensemble, device)
     recipe = recipe or recipes.load(artifact.recipe, artifact.recipe_params)
     try:
         weights.load_into(recipe.model, model, artifact)
@@ -221,6 +225,29 @@ def restore_model(
             "Use the recipe as it was when the model was trained."
         ) from error
     network = Network(recipe.model, artifact.inputs, artifact.normalization, recipe.keywords, recipe.heads)
+    return TrainedModel(artifact, recipe, network, device, model)
+
+
+def _restore_ensemble(
+    model: str, artifact: ModelArtifact, ensemble: Ensemble, device: torch.device | None
+) -> TrainedModel:
+    """Load the members of an ensemble; its recipe is that of the first one, with the network of all."""
+    names = [member.uri for member in ensemble.members]
+    members = [
+        restore_model(artifacts.member_uri(model, artifact, number), member.artifact, device=device)
+        for number, member in enumerate(ensemble.members)
+    ]
+    recipes_of_members = [member.recipe for member in members]
+    check_members(recipes_of_members, ensemble.by, names)
+    first = recipes_of_members[0]
+    network = EnsembleNetwork(
+        [member.network for member in members], first.heads_by_name, ensemble.by,
+        [member.weight for member in ensemble.members], names,
+    )  # fmt: skip
+    decode = {name: decoder for one in reversed(recipes_of_members) for name, decoder in one.decode.items()}
+    features = [column.name for column in artifact.inputs]
+    masks = list(dict.fromkeys(name for one in recipes_of_members for name in one.stored_masks))
+    recipe = replace(first, model=network, features=features, decode=decode, stored_masks=masks)
     return TrainedModel(artifact, recipe, network, device, model)
 
 

@@ -148,14 +148,14 @@ def _check_gpus(plans: Sequence[Plan]) -> list[Finding]:
     """Check that a container of each size and label finds the GPUs that YARN gives to it."""
     manager, findings = cluster.resource_manager(), dict[tuple[str | None, int], Finding]()
     for plan in plans:
-        gpus, label = plan.job.placement.gpus_per_container, plan.job.placement.node_label
+        gpus, label = plan.job.gpus_per_container, plan.job.placement.node_label
         if gpus and (label, gpus) not in findings:
             findings[label, gpus] = _probe_gpus(manager, plan)
     return list(findings.values())
 
 
 def _probe_gpus(manager: ResourceManager, plan: Plan) -> Finding:
-    stage, gpus, label = plan.job.task_key.task, plan.job.placement.gpus_per_container, plan.job.placement.node_label
+    stage, gpus, label = plan.job.task_key.task, plan.job.gpus_per_container, plan.job.placement.node_label
     memory = sizing.size(plan.job.memory, plan.job.operator, "memory").needed
     try:
         conf = {**spark_defaults(), **plan.conf}

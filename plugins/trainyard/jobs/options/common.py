@@ -110,7 +110,7 @@ class CommonOptions(ConnectionOptions):
     would refuse. `warn`: that is logged. `off`: no check. By default that of the connection `conn_id`, else of
     Airflow's setting `preflight` in section `[trainyard]`, else `strict`."""
     placement: PlacementOption  # type: ignore[valid-type]
-    """The queue, node labels and GPUs."""
+    """The queue, the node labels, and how workers share nodes and GPUs."""
     profile: Name | None
     """The name of a profile in the extra of the connection `conn_id`: queue, node labels, GPUs, memory, environment and
     Spark configuration, which an option of the task overrides. On a local master it need not exist."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import BaseOperator
+
 from trainyard.clusters.registry import find_cluster
 from trainyard.errors import TrainyardError
 from trainyard.hooks.spark import spark_connection
-from trainyard.hooks.trainyard import Settings
+from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs.options.common import CommonOptions, as_memory, check_growth
+from trainyard.jobs.options.validation import is_pending
 from trainyard.planning import placement as placements
 from trainyard.planning.job import Job
 from trainyard.planning.profile import Profile, apply_profile
@@ -55,6 +58,24 @@ def build_job(
     placements.check(job.placement, where)
     check_growth(job.memory, job.grow_memory_to, where)
     return job
+
+
+def choose_pool(pool: str, profile: Any, conn_id: Any) -> str:
+    """Return the Airflow pool of a task, which the scheduler has to know: the connection is read while it is parsed.
+
+    Args:
+        pool: The pool of the task's option.
+        profile: The profile of the task. The pool of one that is a template stays unknown.
+        conn_id: The connection with the profiles. One that is not valid is reported when the task runs.
+    """
+    are_known = all(isinstance(name, str) and not is_pending(name) for name in (profile, conn_id))
+    if not are_known or pool != BaseOperator.pool:
+        return pool
+    try:
+        found = TrainyardHook(conn_id).read_profiles().get(profile)
+    except TrainyardError:
+        return pool
+    return found.pool or pool if found else pool
 
 
 def _find_profile(operator: JobOperator, name: str | None, settings: Settings) -> Profile | None:

@@ -78,35 +78,41 @@ def lease(dataset: str, number: int, reader: str) -> Iterator[None]:
             storage.remove(uri)
 
 
-def expire(dataset: str, keep: int, days: float, now: float | None = None) -> list[int]:
-    """Remove old versions, and the shards that only they refer to.
-
-    A version is removed before its shards, so that a reader that finds a version finds all of it.
+def list_old(dataset: str, keep: int, days: float, now: float | None = None) -> dict[int, set[str]]:
+    """Return the versions that may be removed, each with what it refers to.
 
     Args:
         dataset: The URI of the dataset.
         keep: How many of the newest versions stay.
         days: Versions that were replaced less than so many days ago stay, as do leased ones.
         now: The current time, in seconds since the epoch.
-
-    Returns:
-        The numbers of the removed versions.
     """
     now = time.time() if now is None else now
     leased = leased_versions(dataset, now)
     numbers = manifests.list_versions(dataset)
-    removed: dict[int, None] = {}
-    unused: set[str] = set()
+    old: dict[int, set[str]] = {}
     candidates = max(0, len(numbers) - max(keep, 1))
     for version, successor in itertools.pairwise(itertools.islice(iterate(dataset), candidates + 1)):
         if now - _written_at(successor) < days * DAY:
             break  # as are all newer ones
         if version.number not in leased:
-            removed[version.number] = None
-            unused |= referenced_paths(version)
+            old[version.number] = referenced_paths(version)
+    return old
+
+
+def expire(dataset: str, keep: int, days: float, now: float | None = None) -> list[int]:
+    """Remove old versions, and the shards that only they refer to; see `list_old`.
+
+    A version is removed before its shards, so that a reader that finds a version finds all of it.
+
+    Returns:
+        The numbers of the removed versions.
+    """
+    removed = list_old(dataset, keep, days, now)
     if not removed:
         return []
-    for number in numbers:
+    unused = set().union(*removed.values())
+    for number in manifests.list_versions(dataset):
         if number not in removed:
             unused -= referenced_paths(manifests.read_version(dataset, number))
     for number in removed:

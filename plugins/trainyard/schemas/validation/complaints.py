@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from trainyard.schemas.validation.secrets import REDACTED, redact
 
+NO_NAMES: Mapping[str, Sequence[str]] = {}
 MAX_SHOWN = 200
 """The longest value that is repeated, in characters."""
 _NUMBER, _LIST, _DICT = "write a number", "write a list", "write a dict"
@@ -48,11 +49,25 @@ SMALLEST_MB = 128
 """A size of memory without a unit is taken for MB from here on."""
 
 
-def unknown_options(names: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Return a clause for each option in `names` that is not `known`, with the nearest known one."""
+def unknown_options(
+    names: Iterable[str], known: Iterable[str], familiar: Mapping[str, Sequence[str]] = NO_NAMES
+) -> list[str]:
+    """Return a clause for each option in `names` that is not `known`, with the one to write instead.
+
+    Args:
+        names: The options.
+        known: The known ones.
+        familiar: Options by the names that other systems have for them; the first known one counts. What is not a name
+            is shown as it is. By default the nearest name counts.
+    """
     known = sorted(known)
     clauses = []
     for name in sorted(set(names).difference(known)):
+        if instead := [option for option in familiar.get(name, ()) if option.partition("=")[0] in known]:
+            clauses.append(
+                f"{name!r} is not a known option; write {instead[0] if '=' in instead[0] else f'{instead[0]}='}"
+            )
+            continue
         near = difflib.get_close_matches(name, known, cutoff=0.5)
         near.sort(key=lambda other: other[0] != name[0])  # few mistype the first letter
         hint = f"the nearest one is {near[0]!r}" if near else f"known are {', '.join(known)}"

@@ -30,7 +30,8 @@ with DAG("compete", schedule=None, max_active_runs=2, default_args=RETRIES, para
         workers=3,
         epochs=1,
         memory=Memory(heap="512m", native="1g"),
-        placement=Placement(queue="train", node_label="gpu", gpus_per_worker=1),
+        placement=Placement(queue="train", node_label="gpu"),
+        gpus_per_worker=1,
         pool="gpu",
         pool_slots=3,
     )

@@ -308,7 +308,7 @@ def test_a_version_that_is_leased_does_not_expire(spark, dataset):
 
 def test_a_partition_is_dropped_from_the_next_version_and_stays_in_those_before(spark, dataset, capsys):
     alone = write(make_day(spark, 2), dataset.parent / "alone", "2026-01-02")
-    assert main(["dataset", "drop", str(dataset), "2026-01-01"]) == 0
+    assert main(["dataset", "drop", str(dataset), "2026-01-01", "--yes"]) == 0
     assert "version 3 has 40 rows, without partition '2026-01-01'" in capsys.readouterr().out
     newest = manifest.read_current(str(dataset))
     assert (newest.number, list(newest.partitions)) == (3, ["2026-01-02"])
@@ -330,6 +330,6 @@ def test_a_partition_is_dropped_from_the_next_version_and_stays_in_those_before(
 )
 def test_a_partition_that_cannot_be_dropped_is_named(spark, dataset, capsys, name, problem):
     if "only" in problem:
-        assert main(["dataset", "drop", str(dataset), "2026-01-01"]) == 0
+        assert main(["dataset", "drop", str(dataset), "2026-01-01", "--yes"]) == 0
     assert main(["dataset", "drop", str(dataset), name]) == 1
     assert problem in capsys.readouterr().err

@@ -112,3 +112,52 @@ def test_memory_may_be_that_of_the_container_in_all(dag: DAG, monkeypatch: pytes
     export.memory = "3g"  # rendered
     key = TaskKey(dag_id="toy", run_id="r", task_id="export", directory="hdfs://nn/s/runs/toy/r")
     assert export.plan(key, Settings("hdfs://nn/s")).job.memory == Memory(heap="1792m", native="896m")
+
+
+EXTRA = '{"storage": "/s", "profiles": {"gpu": {"pool": "gpus"}, "etl": {}}}'
+
+
+def choose(dag: DAG, **options: Any) -> tuple[str, str]:
+    """Return the pools of a task, and of a mapped one."""
+    given: dict[str, Any] = {"dag": dag, "recipe": "toy.recipe:network", "dataset": "toy/d"} | options
+    task = TrainOperator(task_id="one", **given)
+    mapped = TrainOperator.partial(task_id="many", **given).expand(epochs=[1, 2])
+    return task.pool, mapped.pool
+
+
+@pytest.mark.parametrize(
+    ("options", "pool"),
+    [
+        ({"profile": "gpu"}, "gpus"),
+        ({"profile": "gpu", "pool": "mine"}, "mine"),
+        ({"profile": "etl"}, "default_pool"),
+        ({"profile": "tpu"}, "default_pool"),
+        ({"profile": "{{ params.profile }}"}, "default_pool"),
+        ({"profile": "gpu", "conn_id": "trainyard_other"}, "default_pool"),
+        ({}, "default_pool"),
+    ],
+)
+def test_a_task_waits_in_the_pool_of_its_profile(
+    dag: DAG, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], pool: str
+) -> None:
+    """The scheduler has to know it, so it is read while the DAG is parsed."""
+    monkeypatch.setenv("AIRFLOW_CONN_TRAINYARD_DEFAULT", f'{{"conn_type": "trainyard", "extra": {EXTRA}}}')
+    monkeypatch.setenv("AIRFLOW_CONN_TRAINYARD_OTHER", '{"conn_type": "trainyard", "extra": {"storage": "/s"}}')
+    assert choose(dag, **options) == (pool, pool)
+
+
+def test_the_pool_of_the_profile_in_default_args_is_that_of_all_tasks(
+    dag_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_TRAINYARD_DEFAULT", f'{{"conn_type": "trainyard", "extra": {EXTRA}}}')
+    dag = DAG("toy", schedule=None, default_args={"profile": "gpu"})
+    dag.fileloc = str(dag_file)
+    assert choose(dag) == ("gpus", "gpus")
+
+
+@pytest.mark.parametrize("extra", ["[]", '{"profiles": {"gpu": {"pol": "x"}}}'])
+def test_a_connection_that_is_not_valid_is_an_error_of_the_run_and_not_of_the_dag(
+    dag: DAG, monkeypatch: pytest.MonkeyPatch, extra: str
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_TRAINYARD_DEFAULT", f'{{"conn_type": "trainyard", "extra": {extra}}}')
+    assert choose(dag, profile="gpu") == ("default_pool", "default_pool")

@@ -58,7 +58,7 @@ def test_a_layer_that_returns_no_tensor_is_refused(model: TrainedModel) -> None:
 
 def get_prediction(model: TrainedModel, convert: Any, columns: dict[str, Any]) -> Any:
     recipe = replace(model.recipe, predict=lambda output: {"score": convert(output)})
-    return TrainedModel(model.artifact, recipe, model._network).predict(columns)["score"]
+    return TrainedModel(model.artifact, recipe, model.network).predict(columns)["score"]
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])

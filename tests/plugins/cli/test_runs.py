@@ -1,20 +1,36 @@
-"""What became of a run, as a table."""
+"""`trainyard run` lists runs, and shows what became of one."""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.plugins.results import output
-from trainyard.cli import show
+from trainyard.cli import runs
+from trainyard.cli.main import main
 from trainyard.errors import TrainyardError
 from trainyard.files import storage
 from trainyard.schemas.runs.failure import Failure
 from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
+
+Show = Callable[[str], str]
+
+
+@pytest.fixture
+def show(capsys: pytest.CaptureFixture[str]) -> Show:
+    """A function that returns what the command prints about a run."""
+
+    def show(directory: str) -> str:
+        assert main(["run", "show", directory]) == 0
+        return capsys.readouterr().out.removesuffix("\n")
+
+    return show
 
 
 def save(
@@ -28,11 +44,11 @@ def save(
     ).save()  # fmt: skip
 
 
-def test_each_stage_is_a_line_in_the_order_of_their_starts(tmp_path: Path) -> None:
+def test_each_stage_is_a_line_in_the_order_of_their_starts(tmp_path: Path, show: Show) -> None:
     save(tmp_path, "r1", "train", 20.0)
     save(tmp_path, "r1", "export", 10.0)
     save(tmp_path, "r1", "predict", 30.0, error="no column y\nand more")
-    *lines, blank, report = show.show(f"{tmp_path}/runs/toy/r1").splitlines()
+    *lines, blank, report = show(f"{tmp_path}/runs/toy/r1").splitlines()
     assert (blank, report) == ("", f"report  {tmp_path}/runs/toy/r1/report.html")
     assert [line.split()[:3] for line in lines] == [
         ["stage", "status", "seconds"],
@@ -45,17 +61,17 @@ def test_each_stage_is_a_line_in_the_order_of_their_starts(tmp_path: Path) -> No
     assert lines[3].endswith("no column y")
 
 
-def test_warnings_are_below_the_stages(tmp_path: Path) -> None:
+def test_warnings_are_below_the_stages(tmp_path: Path, show: Show) -> None:
     save(tmp_path, "r1", "evaluate", 10.0, warnings=["The accuracy is low.", "Odd."])
-    lines = show.show(f"{tmp_path}/runs/toy/r1").splitlines()
+    lines = show(f"{tmp_path}/runs/toy/r1").splitlines()
     assert lines[2:5] == ["", "warning: evaluate: The accuracy is low.", "warning: evaluate: Odd."]
 
 
-def test_a_record_that_cannot_be_read_is_named_below_the_others(tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_read_is_named_below_the_others(tmp_path: Path, show: Show) -> None:
     save(tmp_path, "r1", "export", 10.0)
     newer = tmp_path / "runs/toy/r1/records/train.json"
     newer.write_text('{"document": "run record", "version": 99}')
-    lines = show.show(show.newest_run(str(tmp_path), "toy")).splitlines()
+    lines = show(runs.newest_run(str(tmp_path), "toy")).splitlines()
     assert lines[1].split()[0] == "export" and lines[2] == ""
     assert lines[3].startswith("cannot be read: records/train.json: ") and "is a run record of version 99" in lines[3]
 
@@ -75,11 +91,11 @@ def test_the_newest_run_is_the_one_whose_last_record_was_written_last(tmp_path: 
     (tmp_path / "runs/toy/d/records/export.json").write_text('{"document": "run record", "version": 1}')
     set_modified(tmp_path, "a", 40.0)
     set_modified(tmp_path, "d", 2e9)
-    assert show.newest_run(str(tmp_path), "toy") == f"{tmp_path}/runs/toy/b", "d is of an earlier release"
+    assert runs.newest_run(str(tmp_path), "toy") == f"{tmp_path}/runs/toy/b", "d is of an earlier release"
     failed = TaskKey(dag_id="toy", run_id="a", task_id="train", directory=f"{tmp_path}/runs/toy/a")
     Failure(task_key=failed, at=50.0, error="no GPU").save()
     set_modified(tmp_path, "b", 45.0)
-    assert show.newest_run(str(tmp_path), "toy") == f"{tmp_path}/runs/toy/a", "failures count"
+    assert runs.newest_run(str(tmp_path), "toy") == f"{tmp_path}/runs/toy/a", "failures count"
 
 
 def test_records_of_older_runs_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,19 +110,61 @@ def test_records_of_older_runs_are_not_read(tmp_path: Path, monkeypatch: pytest.
         return read(uri, limit)
 
     monkeypatch.setattr(storage, "read", record)
-    assert show.newest_run(str(tmp_path), "toy") == f"{tmp_path}/runs/toy/a"
+    assert runs.newest_run(str(tmp_path), "toy") == f"{tmp_path}/runs/toy/a"
     assert files == [f"{tmp_path}/runs/toy/a/records/export.json"]
 
 
-def test_a_dag_without_a_run_and_a_directory_without_one_are_named(tmp_path: Path) -> None:
+def test_a_dag_without_a_run_and_a_directory_without_one_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(TrainyardError, match="DAG 'toy' has no readable run in"):
-        show.newest_run(str(tmp_path), "toy")
-    with pytest.raises(TrainyardError, match="is not the directory of a run: it has no run record"):
-        show.show(str(tmp_path))
+        runs.newest_run(str(tmp_path), "toy")
+    assert main(["run", "show", str(tmp_path)]) == 1
+    assert "is not the directory of a run: it has no run record" in capsys.readouterr().err
 
 
-def test_a_task_without_a_record_of_its_driver_has_the_error_of_the_task(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["toy", "toy/r2", "{root}/runs/toy/r2"])
+def test_a_run_is_named_by_its_dag_its_id_or_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    connect(tmp_path, monkeypatch)
+    for number in (1, 2):
+        save(tmp_path, f"r{number}", "export", 10.0)
+        set_modified(tmp_path, f"r{number}", float(number))
+    assert main(["run", "show", name.format(root=tmp_path), "--conn-id", "ours", "-o", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["run"].endswith("/runs/toy/r2")
+    assert [task["status"] for task in found["tasks"]] == ["succeeded"]
+
+
+def connect(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = {"conn_type": "trainyard", "extra": {"storage": root.as_uri()}}
+    monkeypatch.setenv("AIRFLOW_CONN_OURS", json.dumps(fields))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [([], ["other/r9", "toy/r2", "toy/r1"]), (["toy"], ["toy/r2", "toy/r1"]), (["--limit", "1"], ["other/r9"])],
+)
+def test_runs_are_listed_the_last_changed_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    arguments: list[str], names: list[str],
+) -> None:  # fmt: skip
+    connect(tmp_path, monkeypatch)
+    save(tmp_path, "r1", "export", 10.0, error="no")
+    save(tmp_path, "r2", "export", 10.0)
+    for number in (1, 2):
+        set_modified(tmp_path, f"r{number}", float(number))
+    save(tmp_path, "r9", "export", 10.0, dag="other")
+    assert main(["run", "list", *arguments, "--conn-id", "ours", "-o", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["run"] for row in rows] == names
+    statuses = {"toy/r1": ("failed", "export"), "toy/r2": ("succeeded", ""), "other/r9": ("succeeded", "")}
+    assert [(row["status"], row["failed"]) for row in rows] == [statuses[name] for name in names]
+
+
+def test_a_task_without_a_record_of_its_driver_has_the_error_of_the_task(tmp_path: Path, show: Show) -> None:
     task_key = TaskKey(dag_id="toy", run_id="r1", task_id="train", directory=f"{tmp_path}/runs/toy/r1")
     Failure(task_key=task_key, at=20.0, error="On node 'gpu7', nvidia-smi found 0 GPUs\nand more").save()
-    line = show.show(show.newest_run(str(tmp_path), "toy")).splitlines()[1]
+    line = show(runs.newest_run(str(tmp_path), "toy")).splitlines()[1]
     assert line.startswith("train  failed") and line.endswith("  On node 'gpu7', nvidia-smi found 0 GPUs")

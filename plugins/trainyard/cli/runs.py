@@ -1,0 +1,160 @@
+"""Commands about runs of DAGs: `trainyard run ...`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from trainyard.cli.output import add_output, show, show_rows
+from trainyard.errors import TrainyardError
+from trainyard.files import storage, uris
+from trainyard.links import report_uri
+from trainyard.planning.paths import path_safe, run_directory
+from trainyard.report import render
+from trainyard.schemas.runs import outcomes
+from trainyard.schemas.runs.run_record import RunRecord
+from trainyard.text import table
+
+
+def add_commands(commands: Any) -> None:
+    """Add the group `run` to a parser's commands."""
+    group = commands.add_parser("run", help="list runs of DAGs, and show what their tasks returned")
+    actions = group.add_subparsers(title="actions", metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="list the runs in a storage, the last changed first")
+    listing.set_defaults(run=_list)
+    listing.add_argument("dag_id", metavar="DAG_ID", nargs="?", help="a DAG (default: all)")
+    listing.add_argument("--limit", type=int, default=20, metavar="N", help="how many runs (default 20)")
+    shown = actions.add_parser("show", help="print the result of each task of a run")
+    shown.set_defaults(run=_show)
+    shown.add_argument(
+        "run_name", metavar="RUN", help="a DAG, for its newest run; DAG_ID/RUN_ID; or the URI or path of its directory"
+    )
+    for action in (listing, shown):
+        action.add_argument("--conn-id", default="trainyard_default", help="connection with the storage")
+        add_output(action)
+
+
+def describe(records: Sequence[RunRecord], unreadable: Mapping[str, str], report: str | None) -> str:
+    """Return a line for each stage of a run, their warnings, what cannot be read, and the path of its report."""
+    rows = [[r.task_key.task, r.status, f"{r.seconds:.1f}", _summary(r)] for r in records]
+    lines = [table(["stage", "status", "seconds", "result"], rows)]
+    warned = [(record.task_key.task, record.result.warnings) for record in records if record.result]
+    if warnings := [f"warning: {task}: {text}" for task, texts in warned for text in texts]:
+        lines += ["", *warnings]
+    if unreadable:
+        lines += ["", *(f"cannot be read: {name}: {why}" for name, why in unreadable.items())]
+    if report:
+        lines += ["", f"report  {storage.local_path(report) or report}"]
+    return "\n".join(lines)
+
+
+def find_run(root: str, name: str) -> str:
+    """Return the directory of a run.
+
+    Args:
+        root: The storage root.
+        name: A DAG, for its newest run; or `DAG_ID/RUN_ID`.
+
+    Raises:
+        TrainyardError: The DAG has no run.
+    """
+    dag_id, slash, run_id = name.partition("/")
+    return run_directory(root, dag_id, run_id) if slash else newest_run(root, dag_id)
+
+
+def list_runs(root: str, dag_id: str | None, limit: int) -> list[dict[str, Any]]:
+    """Return a row for each of the runs below a storage root that changed last.
+
+    Args:
+        root: The storage root.
+        dag_id: The DAG, None for all.
+        limit: How many runs.
+    """
+    top = uris.join(root, "runs")
+    dags = [path_safe(dag_id)] if dag_id else storage.list_names(top)
+    names = [f"{dag}/{run}" for dag in dags for run in storage.list_names(uris.join(top, dag))]
+    changed = {name: _last_change(uris.join(top, name)) for name in names if not name.startswith(".")}
+    newest = sorted(filter(changed.get, changed), key=lambda name: changed[name], reverse=True)
+    return [_describe_run(top, name, changed[name]) for name in newest[:limit]]
+
+
+def newest_run(root: str, dag_id: str) -> str:
+    """Return the directory of the DAG's run of which a record or failure was written last.
+
+    Raises:
+        TrainyardError: The DAG has no run below `root`.
+    """
+    runs = uris.join(root, "runs", path_safe(dag_id))
+    directories = [uris.join(runs, name) for name in storage.list_names(runs)]
+    for directory in sorted(directories, key=_last_change, reverse=True):
+        if _is_readable(directory):
+            return directory
+    raise TrainyardError(f"DAG {dag_id!r} has no readable run in {runs}.")
+
+
+def _describe_run(top: str, name: str, changed: float) -> dict[str, Any]:
+    """Return the row of a run."""
+    unreadable: dict[str, str] = {}
+    ends = outcomes.read_run(uris.join(top, name), unreadable)
+    failed = [end.task_key.task for end in ends if end.status == "failed"]
+    return {
+        "run": name, "status": "failed" if failed else "unreadable" if unreadable else "succeeded", "tasks": len(ends),
+        "failed": ", ".join(failed), "changed": datetime.fromtimestamp(changed, UTC).isoformat(timespec="seconds"),
+    }  # fmt: skip
+
+
+def _list(chosen: argparse.Namespace) -> int:
+    show_rows(chosen, list_runs(_read_root(chosen), chosen.dag_id, chosen.limit), "There is no run.")
+    return 0
+
+
+def _show(chosen: argparse.Namespace) -> int:
+    name = chosen.run_name
+    directory = name if uris.is_absolute(name) or Path(name).is_dir() else find_run(_read_root(chosen), name)
+    unreadable: dict[str, str] = {}
+    records = outcomes.read_run(directory, unreadable)
+    if not records and not unreadable:
+        raise TrainyardError(f"{directory} is not the directory of a run: it has no run record.")
+    render.refresh(directory)
+    report = uri if storage.exists(uri := report_uri(directory)) else None
+    value = {"run": directory, "tasks": records, "unreadable": unreadable, "report": report}
+    show(chosen, value, lambda: describe(records, unreadable, report))
+    return 0
+
+
+def _read_root(chosen: argparse.Namespace) -> str:
+    from trainyard.hooks.trainyard import TrainyardHook
+
+    return TrainyardHook(chosen.conn_id).get_conn().storage
+
+
+def _last_change(directory: str) -> float:
+    """Return when the newest record or failure of a run was written, without reading any; 0 if there is none."""
+    files = (file for part in ("records", "failures") for file in storage.find_files(uris.join(directory, part)))
+    return max((file.modified or 0.0 for file in files), default=0.0)
+
+
+def _is_readable(directory: str) -> bool:
+    """Return whether a run has records or failures of this release."""
+    return bool(outcomes.read_run(directory, unreadable={}))
+
+
+def _summary(record: RunRecord) -> str:
+    if record.error:
+        return record.error.splitlines()[0]
+    return ", ".join(_figures(record.output))
+
+
+def _figures(output: dict[str, Any]) -> list[str]:
+    figures = []
+    for name, value in output.items():
+        if isinstance(value, dict):
+            figures += _figures(value)
+        elif isinstance(value, float):
+            figures.append(f"{name} {value:.4g}")
+        elif isinstance(value, int):
+            figures.append(f"{name} {value}")
+    return figures
