@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.trainer.group.test_unchanged_scripts import run
+from trainyard.errors import TrainyardError
 from trainyard.report.curves import read_epochs
 from trainyard.schemas.runs import events as event_log
+from trainyard.trainer.group import script
 
 EPOCHS = 6
 
@@ -17,6 +21,10 @@ EPOCHS = 6
 def read_losses(file: Path) -> list[tuple[str, float]]:
     lines = [line.split() for line in file.read_text().splitlines()]
     return [(epoch, float(loss)) for epoch, loss in lines]
+
+
+def read_result(folder: Path, rank: int) -> Any:
+    return json.loads((folder / f"{rank}.json").read_text())
 
 
 @pytest.mark.spark
@@ -36,3 +44,51 @@ def test_a_script_that_lost_a_worker_resumes_from_what_it_has_stored(spark: Any,
     assert dict(losses["killed"]) == dict(losses["undisturbed"])
     resumed_at = [epoch for epoch, _ in losses["killed"]][3]
     assert resumed_at in ("3", "4"), "of the third epoch, the checkpoint may not have been stored yet"
+
+
+@pytest.mark.full
+@pytest.mark.spark
+def test_lightning_resumes_from_its_last_checkpoint(spark: Any, tmp_path: Path) -> None:
+    weights = {}
+    for fault in ("none", "3"):
+        (folder := tmp_path / fault).mkdir()
+        run(spark, folder, "lightning_digits", str(folder), "4", fault, max_restarts=1)
+        weights[fault] = {read_result(folder, rank) for rank in (0, 1)}
+        epochs = (folder / "epochs 0").read_text().split()
+        assert list(dict.fromkeys(epochs)) == ["1", "2", "3", "4"] and len(epochs) <= 5
+    assert weights["none"] == weights["3"] and len(weights["3"]) == 1
+
+
+@pytest.mark.full
+@pytest.mark.spark
+def test_ranks_that_each_store_a_part_resume_in_the_next_attempt_with_another_number_of_workers(
+    spark: Any, tmp_path: Path
+) -> None:
+    fields = {"checkpoints_of": "all ranks", "max_restarts": 1}
+    run(spark, tmp_path, "sharded", str(tmp_path), "kill", **fields)
+    assert read_result(tmp_path, 0) == read_result(tmp_path, 1) == {"total": [10.0] * 8, "size": 2}
+    (other := tmp_path / "other").mkdir()
+    with pytest.raises(TrainyardError, match="out of luck"):
+        run(spark, other, "sharded", str(other), "raise", **fields)
+    run(spark, other, "sharded", str(other), "none", **fields | {"workers": 1})
+    assert read_result(other, 0) == {"total": [10.0] * 8, "size": 1}
+
+
+@pytest.mark.full
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("how", "fields", "message"),
+    [
+        ("wait", {"hang_minutes": 0.1}, "the worker group hangs in epoch 1, step 4: rank 1 on .*, in 'script' for"),
+        ("stop", {}, "the process of tests.trainer.scripts.silent was stopped, as by SIGSTOP"),
+    ],
+)
+def test_a_script_that_reports_no_more_is_named_and_the_group_restarts(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], how: str,
+    fields: dict[str, Any], message: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(script, "parse_silence_seconds", lambda _: 3.0)
+    result = run(spark, tmp_path, "silent", str(tmp_path), how, max_restarts=1, workers=(1, 2), **fields)
+    assert result == {"workers": 2, "restarts": 1}
+    assert re.search(message, capfd.readouterr().out)
+    assert (tmp_path / "1 1").exists()
