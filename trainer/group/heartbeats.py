@@ -100,7 +100,7 @@ def find_silent(heartbeats: Mapping[int, Heartbeat], before: float, importing_be
 def describe_hang(heartbeats: Mapping[int, Heartbeat], at: float, seconds: float) -> str | None:
     """Return which workers the others wait for, if the slowest ones have made no progress for `seconds`, else None.
 
-    Workers that are not judged are left out.
+    Workers that are not judged are left out. Scripts need not wait for each other, so all of them must be silent.
 
     Args:
         heartbeats: The last heartbeat of each worker, by rank.
@@ -112,7 +112,8 @@ def describe_hang(heartbeats: Mapping[int, Heartbeat], at: float, seconds: float
         return None
     slowest = min(_get_position(beat.current) for beat in heartbeats.values())
     late = {rank: beat for rank, beat in heartbeats.items() if _get_position(beat.current) == slowest}
-    if any(at - beat.since < seconds for beat in late.values()):
+    scripts = [beat for beat in heartbeats.values() if beat.current.phase is Phase.SCRIPT]
+    if any(at - beat.since < seconds for beat in [*late.values(), *scripts]):
         return None
     workers = " and ".join(
         f"rank {rank} on {beat.host}, in '{beat.current.phase}' for {at - beat.since:.0f} s"

@@ -228,7 +228,7 @@ def _build_outcome(
 
 def _end_others(store: Any, size: int, outcome: Outcome, grace_seconds: float) -> None:
     """End the scripts of the other workers, if that of this one has failed, and wait until they have ended."""
-    deadline = time.monotonic() + grace_seconds + 2 * ASK_SECONDS
+    deadline = time.monotonic() + 2 * grace_seconds + 2 * ASK_SECONDS  # they save their state, then it is stored
     with suppress(UnavailableError):
         store.add(ENDED, 1)
         if not outcome.error:

@@ -98,7 +98,8 @@ class ScriptProcess:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(CHECK_SECONDS)
                 return self._was_ended
-            if deadline is None and should_end():
+            ends = should_end()  # also while it ends: this reads what it reports
+            if deadline is None and ends:
                 self._was_ended = True
                 self._process.terminate()
                 deadline = time.monotonic() + self._grace_seconds

@@ -61,6 +61,7 @@ def test_the_late_worker_is_named_with_its_phase() -> None:
         {0: beat("backward"), 1: beat("data wait", since=1.0)},
         {0: beat("write model", since=599.0), 1: beat("checkpoint")},
         {0: beat("validate", since=0.0), 1: beat("optimizer", step=3, since=599.0)},
+        {0: beat("script", step=3), 1: beat("script", step=40, since=599.0)},
     ],
 )
 def test_a_group_whose_slowest_worker_makes_progress_does_not_hang(heartbeats_by_rank: dict[int, Heartbeat]) -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +48,38 @@ def test_a_script_that_lost_a_worker_resumes_from_what_it_has_stored(spark: Any,
     assert dict(losses["killed"]) == dict(losses["undisturbed"])
     resumed_at = [epoch for epoch, _ in losses["killed"]][3]
     assert resumed_at in ("3", "4"), "of the third epoch, the checkpoint may not have been stored yet"
+
+
+APPLICATION = """
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tests.trainer.group.test_unchanged_scripts import run
+
+builder = SparkSession.builder.master("local[2]").config("spark.driver.host", "127.0.0.1")
+run(builder.getOrCreate(), Path(sys.argv[1]), "resumable", sys.argv[1] + "/losses", "6", "hang4")
+"""
+
+
+@pytest.mark.full
+@pytest.mark.spark
+def test_the_next_attempt_resumes_when_the_driver_was_killed(spark: Any, tmp_path: Path) -> None:
+    driver = subprocess.Popen(
+        [sys.executable, "-c", APPLICATION, str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": "plugins:.", "PYSPARK_PYTHON": sys.executable},
+    )
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "done").exists():
+        assert driver.poll() is None and time.monotonic() < deadline
+        time.sleep(0.1)
+    driver.kill()
+    driver.wait()
+    result = run(spark, tmp_path, "resumable", str(tmp_path / "losses"), str(EPOCHS), "hang4")
+    assert result["restarts"] == 0
+    epochs = [int(epoch) for epoch, _ in read_losses(tmp_path / "losses")]
+    assert epochs in ([1, 2, 3, 4, 5, 6], [1, 2, 3, 3, 4, 5, 6])
 
 
 @pytest.mark.full

@@ -1,11 +1,13 @@
 """A script that resumes from the folder of its checkpoints: `LOSSES EPOCHS FAULT`.
 
-Rank 0 appends "EPOCH LOSS" to LOSSES; FAULT is "none", or the epoch in which rank 1 is killed at the first start.
+Rank 0 appends "EPOCH LOSS" to LOSSES; FAULT is "none", or the epoch in which rank 1 is killed, once; with "hang" before
+it, it waits.
 """
 
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -29,7 +31,10 @@ if checkpoint.exists():
     optimizer.load_state_dict(state["optimizer"])
     first = state["epoch"] + 1
 for epoch in range(first, epochs + 1):
-    if fault == str(epoch) and rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    if fault.removeprefix("hang") == str(epoch) and rank == 1 and not (done := losses.with_name("done")).exists():
+        done.touch()
+        while fault.startswith("hang"):
+            time.sleep(1)
         os.kill(os.getpid(), signal.SIGKILL)
     optimizer.zero_grad()
     loss = nn.functional.mse_loss(model(x[rank::size]), y[rank::size])

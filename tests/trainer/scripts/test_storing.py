@@ -14,69 +14,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.trainer.scripts.serving import Worker, read_files, wait_for
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.files import storage
 from trainyard.schemas.runs import checkpoint
-from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.runs.script_checkpoint import CheckpointFile, find_unused, name_content
 from trainyard.trainer import report_metrics, store_checkpoints
 from trainyard.trainer.connections.store import Store
 from trainyard.trainer.group.group_server import GroupServer
-from trainyard.trainer.measuring.phases import CurrentPhase
 from trainyard.trainer.scripts.checkpoints import count_checkpoints
-from trainyard.trainer.scripts.session import FOLDER, Restored, Session, restore
-from trainyard.trainer.scripts.storing import Changes, KeyValueStore, merge
-
-
-class Worker:
-    """One worker with its script, in this process."""
-
-    def __init__(self, root: str, folder: Path, rank: int = 0, size: int = 1, found: Restored | None = None) -> None:
-        (folder / "own").mkdir(parents=True)
-        self.folder, self._root, self._rank, self._size = folder / "own", root, rank, size
-        self.found = found or restore(root, self.folder)
-        self.files = self.folder / FOLDER
-
-    def serve(self, exchange: KeyValueStore | None = None) -> Session:
-        events = EventLog(str(self.folder), "train", f"worker {self._rank}")
-        self.session = Session(
-            self._root, self.folder, self.found, self._rank, self._size, exchange, events, CurrentPhase()
-        )
-        return self.session
-
-    def call(self, function: Callable[[], None]) -> None:
-        """Call a function as the script of this worker does."""
-        os.environ |= self.session.variables
-        try:
-            function()
-        finally:
-            for name in self.session.variables:
-                del os.environ[name]
-
-    def store(self) -> None:
-        """Store the files, and wait until they are."""
-        self.call(store_checkpoints)
-        wait_for(lambda: not (self.folder / "snapshot").exists())
-
-    def write(self, **files: str) -> None:
-        for name, text in files.items():
-            (self.files / name).write_text(text)
-
-    def read(self) -> dict[str, str]:
-        return read_files(self.files)
-
-
-def read_files(folder: Path) -> dict[str, str]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()
-    }
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+from trainyard.trainer.scripts.session import FOLDER, restore
+from trainyard.trainer.scripts.storing import Changes, merge
 
 
 @pytest.fixture

@@ -30,8 +30,8 @@ class ScriptSpec(JobSpec):
     """How often the group restarts after it lost a worker or hangs, without a new checkpoint in between. 0 by default,
     because the script starts at its first line and may not resume."""
     hang_minutes: PositiveFloat = 60.0
-    """A script that has called `report_metrics` or `store_checkpoints`, and does not call them again for this long, is
-    ended, and the group restarts or fails. One that never calls them may take any time."""
+    """A script that has called `report_metrics` or `store_checkpoints`, and calls neither on any worker for this long,
+    is ended, and the group restarts or fails. One that never calls them may take any time."""
     checkpoints_of: Literal["rank 0", "all ranks"] = "rank 0"
     """Whose files in the folder TRAINYARD_CHECKPOINTS are stored; they are restored on all ranks. `all ranks` is for a
     state that each rank writes a part of."""
