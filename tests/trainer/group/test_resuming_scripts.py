@@ -97,6 +97,22 @@ def test_lightning_resumes_from_its_last_checkpoint(spark: Any, tmp_path: Path) 
 
 @pytest.mark.full
 @pytest.mark.spark
+@pytest.mark.parametrize("name", ["transformers_rows", "accelerate_steps"])
+def test_hugging_face_resumes_exactly_from_what_all_ranks_have_stored(spark: Any, tmp_path: Path, name: str) -> None:
+    """The dropout of each rank continues with its random state, which the rank has saved itself."""
+    weights = {}
+    for fault in ("none", "kill"):
+        (folder := tmp_path / fault).mkdir()
+        run(spark, folder, name, str(folder), fault, max_restarts=1, checkpoints_of="all ranks")
+        first, second = (read_result(folder, rank) for rank in (0, 1))
+        assert first["weights"] == second["weights"]
+        assert first["resumed"] == second["resumed"] == (fault == "kill")
+        weights[fault] = first["weights"]
+    assert weights["none"] == weights["kill"]
+
+
+@pytest.mark.full
+@pytest.mark.spark
 def test_ranks_that_each_store_a_part_resume_in_the_next_attempt_with_another_number_of_workers(
     spark: Any, tmp_path: Path
 ) -> None:
