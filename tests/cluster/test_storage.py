@@ -210,6 +210,6 @@ def test_the_files_of_a_script_are_stored_and_restored(uri: str, tmp_path: Path)
             for number in range(3):
                 worker.write(constant="c" * 9_000_000, model=f"{group} {number}")
                 worker.store()
-            session.finish(take_last=True)
+            session.finish(take_last=True, seconds=60)
     assert [(found.group, found.updates) for found in index.list_checkpoints(uri)] == [(3, 9), (3, 8)]
     assert len(storage.list_names(f"{uri}/files")) == 3
