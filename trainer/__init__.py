@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trainyard.trainer.model.recipe import Recipe
     from trainyard.trainer.run.batch import Batch
     from trainyard.trainer.run.run import Run
+    from trainyard.trainer.scripts.reporting import report_metrics, store_checkpoints
     from trainyard.trainer.strategies.base import Strategy
 
 _MODULES = {
@@ -53,6 +54,8 @@ _MODULES = {
     "fit": "trainyard.trainer.loop.fit",
     "from_lightning": "trainyard.trainer.model.integrations.lightning",
     "load_model": "trainyard.trainer.model.artifacts.trained_model",
+    "report_metrics": "trainyard.trainer.scripts.reporting",
+    "store_checkpoints": "trainyard.trainer.scripts.reporting",
 }
 
 __all__ = [
@@ -79,6 +82,8 @@ __all__ = [
     "fit",
     "from_lightning",
     "load_model",
+    "report_metrics",
+    "store_checkpoints",
 ]
 """The names that `import *` imports: all but TrainyardDataModule and TrainyardTrainer, which need other packages."""
 

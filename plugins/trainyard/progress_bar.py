@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, TextIO, cast
 
-from trainyard.schemas.runs.worker_progress import TrainingProgress
+from trainyard.schemas.runs.worker_progress import ScriptProgress, TrainingProgress
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -37,7 +37,7 @@ class ProgressBar:
 
     def __init__(
         self,
-        read: Callable[[], TrainingProgress | None],
+        read: Callable[[], TrainingProgress | ScriptProgress | None],
         read_seconds: float = DRAW_SECONDS,
         enabled: bool = True,
     ) -> None:
@@ -98,7 +98,7 @@ class ProgressBar:
             while not self._stopped.wait(DRAW_SECONDS):
                 if time.monotonic() - read_at >= self._read_seconds:
                     progress, read_at = self._read(), time.monotonic()
-                if progress:
+                if isinstance(progress, TrainingProgress):  # the end of a script is not known
                     self._draw(progress)
         except Exception:  # the training does not depend on its bar
             self._end()

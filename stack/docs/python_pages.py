@@ -26,6 +26,7 @@ INTERFACE: Mapping[str, Names] = {
         ),
         "trainyard.schemas.specs.train": ("TrainOptions",),
     },
+    "Scripts": {"trainyard.trainer": ("store_checkpoints", "report_metrics")},
     "Datasets": {
         "trainyard.trainer": (
             "Dataset", "Portion", "decode_rgb", "decode_gray", "TrainyardDataModule", "TrainyardTrainer",
@@ -49,6 +50,7 @@ DOCUMENTS: Mapping[str, Names] = {
         "trainyard.schemas.datasets.fitted_state": ("FittedState", "FittedReference", "Vocabulary"),
         "trainyard.schemas.model_artifact": ("ModelArtifact",),
         "trainyard.schemas.runs.checkpoint": ("Checkpoint",),
+        "trainyard.schemas.runs.script_checkpoint": ("ScriptCheckpoint",),
         "trainyard.schemas.runs.run_record": ("RunRecord",),
         "trainyard.schemas.runs.failure": ("Failure",),
         "trainyard.schemas.runs.owner": ("Owner",),

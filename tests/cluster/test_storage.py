@@ -18,6 +18,7 @@ import torch
 from stack.hadoop.cluster import Cluster
 from tests.cluster.jobs import wait_for
 from tests.plugins.readers import read_while_replaced
+from tests.trainer.scripts.serving import Worker
 from tests.trainer.workers import Workers
 from trainyard.errors import DeadlineError
 from trainyard.files import filesystems, hdfs, storage, uris
@@ -198,3 +199,17 @@ def save_checkpoints(world: World, root: str) -> None:
         state = {"model": {"w": torch.full((1000,), float(updates))}, "ranks": own_state}
         checkpoints.save(Position(updates), state, {}, {"number": updates}, best=False)
     checkpoints.wait()
+
+
+@pytest.mark.full
+def test_the_files_of_a_script_are_stored_and_restored(uri: str, tmp_path: Path) -> None:
+    for group in range(3):
+        worker = Worker(uri, tmp_path / str(group))
+        assert worker.read() == ({"constant": "c" * 9_000_000, "model": f"{group - 1} 2"} if group else {})
+        with worker.serve() as session:
+            for number in range(3):
+                worker.write(constant="c" * 9_000_000, model=f"{group} {number}")
+                worker.store()
+            session.finish(take_last=True, seconds=60)
+    assert [(found.group, found.updates) for found in index.list_checkpoints(uri)] == [(3, 9), (3, 8)]
+    assert len(storage.list_names(f"{uri}/files")) == 3

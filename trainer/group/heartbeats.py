@@ -17,10 +17,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from trainyard.errors import TrainyardError
 from trainyard.schemas.runs import phases
 from trainyard.schemas.runs.phases import Phase
-from trainyard.schemas.runs.worker_progress import TrainingProgress, WorkerProgress
+from trainyard.schemas.runs.worker_progress import ScriptProgress, TrainingProgress, WorkerProgress
 from trainyard.trainer.connections.channel import CONNECT_SECONDS, Channel, DriverAddress, Session
 from trainyard.trainer.connections.clock import Offset, measure_offset
 from trainyard.trainer.group.outcome import Outcome
@@ -50,6 +52,7 @@ LAST_HEARTBEAT_SECONDS = 2.0
 """How long a worker that ends may wait until the driver has received its last heartbeat."""
 MAX_CHARACTERS = 1 << 20
 """How much of an error and its traceback is sent."""
+_PROGRESS: TypeAdapter[TrainingProgress | ScriptProgress | None] = TypeAdapter(TrainingProgress | ScriptProgress | None)
 
 
 def parse_silence_seconds(text: str | None) -> float:
@@ -97,16 +100,20 @@ def find_silent(heartbeats: Mapping[int, Heartbeat], before: float, importing_be
 def describe_hang(heartbeats: Mapping[int, Heartbeat], at: float, seconds: float) -> str | None:
     """Return which workers the others wait for, if the slowest ones have made no progress for `seconds`, else None.
 
+    Workers that are not judged are left out. Scripts need not wait for each other, so all of them must be silent.
+
     Args:
         heartbeats: The last heartbeat of each worker, by rank.
         at: The current time of the driver's monotonic clock.
         seconds: The time without progress that counts as a hang.
     """
+    heartbeats = {rank: beat for rank, beat in heartbeats.items() if beat.current.is_judged}
     if not heartbeats:
         return None
     slowest = min(_get_position(beat.current) for beat in heartbeats.values())
     late = {rank: beat for rank, beat in heartbeats.items() if _get_position(beat.current) == slowest}
-    if any(at - beat.since < seconds for beat in late.values()):
+    scripts = [beat for beat in heartbeats.values() if beat.current.phase is Phase.SCRIPT]
+    if any(at - beat.since < seconds for beat in [*late.values(), *scripts]):
         return None
     workers = " and ".join(
         f"rank {rank} on {beat.host}, in '{beat.current.phase}' for {at - beat.since:.0f} s"
@@ -129,7 +136,7 @@ class HeartbeatMonitor:
         self._heartbeats: dict[int, Heartbeat] = {}
         self._sessions: dict[int, Session] = {}
         self._looked = self._resumed = time.monotonic()
-        self._training: TrainingProgress | None = None
+        self._training: TrainingProgress | ScriptProgress | None = None
         self._failures: list[Outcome] = []
 
     async def serve(self, session: Session) -> None:
@@ -146,8 +153,8 @@ class HeartbeatMonitor:
                     await session.send("received")
                     continue
                 rank, host, training = (message.pop(name) for name in ("rank", "host", "training"))
-                phase, progress = phases.BY_NAME[message.pop("phase")], training and TrainingProgress(**training)
-                current = CurrentPhase(phase, **message, training=progress)
+                phase = phases.BY_NAME[message.pop("phase")]
+                current = CurrentPhase(phase, **message, training=_PROGRESS.validate_python(training))
                 self._sessions[rank] = session
                 self._record(rank, host, current)
                 await session.send("received")
@@ -191,7 +198,7 @@ class HeartbeatMonitor:
             for rank, beat in heartbeats
         )  # fmt: skip
 
-    def get_training(self) -> TrainingProgress | None:
+    def get_training(self) -> TrainingProgress | ScriptProgress | None:
         """Return the progress of the training, as rank 0 has sent it last; None if it has not."""
         return self._training
 
@@ -283,7 +290,7 @@ class HeartbeatSender:
         training = current.training.model_dump() if current.training else None
         self._send({
             "rank": self._rank, "host": self._host, "phase": current.phase, "entered": current.entered,
-            "epoch": current.epoch, "step": current.step, "training": training,
+            "epoch": current.epoch, "step": current.step, "training": training, "is_judged": current.is_judged,
         }, ANSWER_SECONDS)  # fmt: skip
 
     def _send(self, message: dict[str, Any], seconds: float) -> None:

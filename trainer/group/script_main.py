@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import pickle
 import runpy
 import select
 import signal
@@ -53,6 +52,19 @@ class Start:
     size: int
     driver: DriverAddress
 
+    def to_json(self) -> bytes:
+        """Return the start as JSON, for the process of the script alone: it has the secret of the group."""
+        secret = self.driver.secret.hex()
+        return json.dumps(asdict(self) | {"driver": asdict(self.driver) | {"secret": secret}}).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Start:
+        """Return the start of `to_json`."""
+        fields = json.loads(text)
+        driver = fields.pop("driver")
+        address = DriverAddress(driver["host"], driver["port"], bytes.fromhex(driver["secret"]))
+        return cls(**fields | {"arguments": tuple(fields["arguments"]), "driver": address})
+
 
 def main(lifeline: int, failure: str, grace_seconds: float) -> None:
     """Run the script that the worker names on standard input.
@@ -71,7 +83,7 @@ def main(lifeline: int, failure: str, grace_seconds: float) -> None:
     if not text:
         return  # the worker could not meet the others
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    start: Start = pickle.loads(text)  # noqa: S301  of the worker that has started this process
+    start = Start.from_json(text)
     os.environ |= start.variables
     atexit.register(_clean_up, abort=False)  # the last one that is called
     _use_store(start)
@@ -83,6 +95,11 @@ def main(lifeline: int, failure: str, grace_seconds: float) -> None:
             _write(failure, Outcome(start.rank, "", 0, "failed", error=f"{start.module} ended: {end.code}"))
         raise
     except BaseException as error:
+        if isinstance(error, FileNotFoundError) and "." not in start.module:
+            error.add_note(
+                f"{start.module}.py is shipped alone, with the modules that it imports. Move it into a folder with the "
+                f"files that it reads, and write script='FOLDER.{start.module}': such a folder is shipped whole."
+            )
         _write(failure, build_failure(start.rank, error, Offset()))
         _clean_up(abort=True)
         raise

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -21,6 +21,9 @@ from trainyard.trainer.group.outcome import Outcome
 from trainyard.trainer.group.script_main import CHECK_SECONDS, Start, read_failure
 
 CODE = "from trainyard.trainer.group.script_main import main; main({lifeline}, {failure!r}, {grace_seconds})"
+
+FAILURE = "failure.json"
+"""The file that has what the process writes of its failure."""
 
 
 class Program(NamedTuple):
@@ -59,38 +62,70 @@ class ScriptProcess:
 
     Args:
         process: The process.
-        folder: The folder of its own, which has what it writes of its failure.
+        folder: A folder of its own.
         grace_seconds: How long it may run after a SIGTERM.
+
+    Attributes:
+        folder: The folder, for what the process and its worker exchange.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path, grace_seconds: float) -> None:
-        self._process, self._failure, self._grace_seconds = process, folder / "failure.json", grace_seconds
-        self._module = ""
+        self._process, self.folder, self._grace_seconds = process, folder, grace_seconds
+        self._module, self._stopped_at = "", math.inf
+        self._was_ended = self._was_stopped = False
+
+    @property
+    def _failure(self) -> Path:
+        return self.folder / FAILURE
 
     def start(self, start: Start) -> None:
         """Start the script in the process, which has imported torch meanwhile."""
         self._module = start.module
         assert self._process.stdin
         with suppress(BrokenPipeError):  # it has ended
-            self._process.stdin.write(pickle.dumps(start))
+            self._process.stdin.write(start.to_json())
             self._process.stdin.close()
 
-    def wait(self, should_end: Callable[[], bool]) -> bool:
+    def wait(self, should_end: Callable[[], bool], silence_seconds: float = math.inf) -> bool:
         """Wait until the process has ended, and return whether it was told to.
 
         Args:
             should_end: Whether the script has to end: it gets a SIGTERM, and a SIGKILL some time after it.
+            silence_seconds: How long the process may be stopped, as by SIGSTOP, until it is killed.
         """
         deadline = None
         while True:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(CHECK_SECONDS)
-                return deadline is not None
-            if deadline is None and should_end():
+                return self._was_ended
+            ends = should_end()  # also while it ends: this reads what it reports
+            if deadline is None and ends:
+                self._was_ended = True
                 self._process.terminate()
                 deadline = time.monotonic() + self._grace_seconds
             elif deadline and time.monotonic() > deadline:
                 self._process.kill()
+            elif self._find_seconds_stopped() > silence_seconds:
+                self._was_stopped = True
+                self._process.kill()
+
+    def _find_seconds_stopped(self) -> float:
+        """Return for how long the process has been stopped by a signal."""
+        changes = os.WSTOPPED | os.WCONTINUED | os.WNOHANG
+        with suppress(ChildProcessError):
+            if change := os.waitid(os.P_PID, self._process.pid, changes):
+                self._stopped_at = time.monotonic() if change.si_code == os.CLD_STOPPED else math.inf
+        return time.monotonic() - self._stopped_at
+
+    @property
+    def has_complete_files(self) -> bool:
+        """Whether the ended process was not interrupted while it wrote files.
+
+        It has ended by itself with exit status 0, or handled the SIGTERM that it got; it has not died of a signal or an
+        exception.
+        """
+        status = self._process.returncode
+        return status == 0 or (self._was_ended and status > 0 and not self._failure.exists())
 
     def find_failure(self, last_output: str) -> Outcome | None:
         """Return how the process has failed, None if its exit status is 0. Rank, host and time are left out.
@@ -103,6 +138,8 @@ class ScriptProcess:
             return None
         if failure := read_failure(self._failure):
             return failure
+        if self._was_stopped:
+            return Outcome(0, "", 0, "lost", error=f"the process of {self._module} was stopped, as by SIGSTOP")
         output = f". The end of its output:\n{last_output}" if last_output else "; its output is in the log"
         if status < 0:
             killed = f"its process was killed by {signal.Signals(-status).name}, perhaps for memory, or crashed"
@@ -133,7 +170,7 @@ def run(script: str, cwd: str | None, cores: int, grace_seconds: float) -> Itera
         own = [str(path) for path in (program.folder, program.root) if path]
         paths = [*own, *(path for path in sys.path if path and not _is_of_interpreter(path))]
         lifeline, kept = os.pipe()
-        code = CODE.format(lifeline=lifeline, failure=str(folder / "failure.json"), grace_seconds=grace_seconds)
+        code = CODE.format(lifeline=lifeline, failure=str(folder / FAILURE), grace_seconds=grace_seconds)
         process = subprocess.Popen(  # noqa: S603  our own code
             [sys.executable, "-uc", code], stdin=subprocess.PIPE, cwd=directory, pass_fds=[lifeline],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "OMP_NUM_THREADS": str(cores)},

@@ -20,11 +20,11 @@ from trainyard.files import storage, uris
 from trainyard.files.retries import retry
 from trainyard.schemas.datasets import versions
 from trainyard.schemas.results import ModelResult
-from trainyard.schemas.runs import checkpoint, run_record
+from trainyard.schemas.runs import checkpoint, run_record, script_checkpoint
 from trainyard.schemas.runs.checkpoint import Checkpoint
 from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.runs.phases import Phase
-from trainyard.schemas.runs.worker_progress import GroupProgress, TrainingProgress, WorkerProgress
+from trainyard.schemas.runs.worker_progress import GroupProgress, ScriptProgress, TrainingProgress, WorkerProgress
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.trainer.connections.channel import DriverAddress
@@ -43,7 +43,7 @@ LAST_PROGRESS_SECONDS = 10.0
 
 Worker = Callable[[Any, int, DriverAddress, int], Outcome]
 """The work of each worker: a function of its BarrierTaskContext, the number of restarts, the driver, and its cores."""
-ReportProgress = Callable[[tuple[WorkerProgress, ...], TrainingProgress | None], None]
+ReportProgress = Callable[[tuple[WorkerProgress, ...], TrainingProgress | ScriptProgress | None], None]
 """Publish the progress of the workers, and of the training."""
 
 
@@ -60,24 +60,30 @@ def run(spark: Any, spec: TrainSpec, events: EventLog) -> ModelResult:
     """
     context = spark.sparkContext
     root = workers.checkpoint_root(spec.task_key)
-    retry(f"remove old checkpoints in {root}", partial(_remove_finished_checkpoints, spec, root))
+    retry(f"remove old checkpoints in {root}", partial(remove_finished_checkpoints, spec.task_key, root))
     spec, datasets = retry(f"read the manifest of {spec.dataset}", partial(choose_versions, spec, root))
     texts, application, text = [manifest.to_json() for _, manifest in datasets], context.applicationId, spec.to_json()
 
     def work(task: Any, start: int, driver: DriverAddress, cores: int) -> Outcome:
         return workers.run(task, text, texts, application, start, driver, cores)
 
-    def report(progress: tuple[WorkerProgress, ...], training: TrainingProgress | None) -> None:
-        GroupProgress(task_key=spec.task_key, at=time.time(), workers=progress, training=training).save()
-
     with ExitStack() as leases:
         for uri, manifest in datasets:
             leases.enter_context(versions.lease(uri, manifest.number, application))
         result = supervise(
             context, work, events, spec.min_workers, spec.max_workers, spec.max_restarts,
-            lambda: _count_saved_updates(root, application), 60 * spec.hang_minutes, report,
+            lambda: _count_saved_updates(root, application), 60 * spec.hang_minutes, save_progress(spec.task_key),
         )  # fmt: skip
     return ModelResult(**result)
+
+
+def save_progress(task_key: TaskKey) -> ReportProgress:
+    """Return a function that stores the progress of a task's workers."""
+
+    def save(workers: tuple[WorkerProgress, ...], training: TrainingProgress | ScriptProgress | None) -> None:
+        GroupProgress(task_key=task_key, at=time.time(), workers=workers, training=training).save()
+
+    return save
 
 
 def supervise(
@@ -90,6 +96,7 @@ def supervise(
     count_saved_updates: Callable[[], int] = lambda: 0,
     hang_seconds: float = math.inf,
     report_progress: ReportProgress = lambda progress, training: None,
+    describe_checkpoint: Callable[[int], str] = " from the checkpoint after {} updates".format,
 ) -> dict[str, Any]:
     """Run a worker group, and restart it when it loses a worker or hangs.
 
@@ -100,9 +107,11 @@ def supervise(
         min_workers: The minimum size of the group.
         max_workers: The maximum size of the group.
         max_restarts: How often the group is restarted without progress in between; not at all after a memory kill.
-        count_saved_updates: Returns the optimizer steps in the newest checkpoint, which measure progress.
+        count_saved_updates: Returns the optimizer steps in the newest checkpoint, which measure progress; of a script
+            the number of that checkpoint.
         hang_seconds: The time without progress of any late worker after which the group is restarted.
         report_progress: Called every few seconds with the phase of each worker, and the progress of the training.
+        describe_checkpoint: Returns from where a group restarts, by what `count_saved_updates` has returned.
 
     Returns:
         The result of rank 0, and "restarts", the number of restarts.
@@ -129,8 +138,7 @@ def supervise(
                 restarts_left -= 1
                 start += 1
                 events.instant("restart", reason=str(error))
-                checkpoint_text = f" from the checkpoint after {saved} updates" if saved else ""
-                print(f"{error}\nRestarting the worker group{checkpoint_text}.", flush=True)
+                print(f"{error}\nRestarting the worker group{describe_checkpoint(saved) if saved else ''}.", flush=True)
 
 
 def _run_group(
@@ -284,17 +292,18 @@ def _count_saved_updates(root: str, application: str) -> int:
     return 0
 
 
-def _remove_finished_checkpoints(spec: TrainSpec, root: str) -> None:
+def remove_finished_checkpoints(task_key: TaskKey, root: str) -> None:
     """Remove the checkpoints of a successful run of this task: the task was cleared, and runs from the beginning.
 
     They are removed once. Those that exist afterwards are of the run since, which resumes from them.
     """
-    finished = run_record.superseded_application(spec.task_key) or _find_succeeded(spec.task_key)
+    finished = run_record.superseded_application(task_key) or _find_succeeded(task_key)
     removed = uris.join(root, checkpoint.REMOVED)
     if finished is None or (storage.exists(removed) and storage.read(removed).decode() == finished):
         return
     for _, _, uri in checkpoint.list_checkpoints(root):
         storage.remove(uri)  # the numbers of the groups stay, so that none of before counts as a later one
+    storage.remove(uris.join(root, script_checkpoint.CONTENTS))
     storage.replace(removed, finished.encode())
 
 

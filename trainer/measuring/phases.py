@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.runs.phases import Phase
-from trainyard.schemas.runs.worker_progress import TrainingProgress
+from trainyard.schemas.runs.worker_progress import ScriptProgress, TrainingProgress
 
 if TYPE_CHECKING:
     from trainyard.trainer.measuring.device_times import DeviceTimes, Event, Span
@@ -30,13 +30,16 @@ class CurrentPhase:
         epoch: The epoch, from 0.
         step: The number of global batches done in it.
         training: The progress of the training; None where this is not rank 0, or it has not begun.
+        is_judged: Whether a worker without progress hangs: a script that has not reported any may be one that never
+            does.
     """
 
     phase: Phase = Phase.START
     entered: int = 0
     epoch: int = 0
     step: int = 0
-    training: TrainingProgress | None = None
+    training: TrainingProgress | ScriptProgress | None = None
+    is_judged: bool = True
 
     def enter(self, phase: Phase) -> None:
         """Enter a phase."""

@@ -20,7 +20,7 @@ from trainyard.planning.plan import Plan
 from trainyard.progress_bar import ProgressBar
 from trainyard.schemas.runs import worker_progress
 from trainyard.schemas.runs.run_record import RunRecord, find_record
-from trainyard.schemas.runs.worker_progress import TrainingProgress
+from trainyard.schemas.runs.worker_progress import ScriptProgress, TrainingProgress
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.spark_log import SparkLog
 from trainyard.text import Log
@@ -78,7 +78,7 @@ class LocalBackend:
             processes.end(self._plan.tag)
 
 
-def _read_progress(task_key: TaskKey, since: float) -> TrainingProgress | None:
+def _read_progress(task_key: TaskKey, since: float) -> TrainingProgress | ScriptProgress | None:
     """Return the progress of the training, None while there is none that was written after `since`."""
     progress = worker_progress.read_latest(task_key)
     return progress.training if progress and progress.at >= since else None

@@ -14,7 +14,7 @@ from trainyard.schemas.specs.script import ScriptSpec
 class ScriptOperator(WorkerGroupOperator):
     """Run a script for Horovod or torchrun, unchanged, on each worker of a Spark barrier stage.
 
-    Returns (XCom): `workers` and `restarts`.
+    Returns (XCom): `workers`, `restarts`, and `metrics` if the script reports some.
     """
 
     SPEC = ScriptSpec
@@ -27,8 +27,10 @@ class ScriptOperator(WorkerGroupOperator):
         *,
         script: str,
         arguments: Any = default(ScriptSpec, "arguments"),
-        workers: Templated[int] = default(ScriptSpec, "workers"),
+        workers: Templated[int] | tuple[Templated[int], Templated[int]] = default(ScriptSpec, "workers"),
         max_restarts: Templated[int] = default(ScriptSpec, "max_restarts"),
+        hang_minutes: Templated[float] = default(ScriptSpec, "hang_minutes"),
+        checkpoints_of: str = default(ScriptSpec, "checkpoints_of"),
         cwd: str | None = None,
         grace_seconds: Templated[float] = default(ScriptSpec, "grace_seconds"),
         **kwargs: Any,

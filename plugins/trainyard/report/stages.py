@@ -73,8 +73,8 @@ def _describe_result(record: RunRecord) -> str:
             return f"{rows:,} rows in {record_batches:,} record batches of {shards:,} shards"
         case PredictionsResult(rows=rows):
             return f"{rows:,} rows"
-        case ScriptResult(workers=workers):
-            return f"{workers} workers"
+        case ScriptResult(workers=workers, metrics=metrics):
+            return ": ".join(filter(None, (f"{workers} workers", _describe_metrics(metrics))))
         case EvaluationResult(metrics=metrics):
             return _describe_metrics(metrics)
         case ModelResult(epochs=epochs, workers=workers, best_epoch=best, metrics=metrics):

@@ -161,9 +161,11 @@ class ScriptResult(Result):
     """The result of a script."""
 
     workers: int
-    """The number of workers."""
+    """The number of workers at the end."""
     restarts: int
     """How often the group restarted."""
+    metrics: Numbers = {}
+    """The last value of each metric that rank 0 has reported by `report_metrics`; otherwise the key is missing."""
 
 
 class BaselineResult(Part):

@@ -219,7 +219,16 @@ DATASET: dict[str, list[Refused]] = {
     "rows_per_batch": COUNT,
     "shards": OPTIONAL_COUNT,
 }  # fmt: skip
-WORKERS: list[Refused] = [*COUNT, ({}, WHOLE)]
+WORKERS: list[Refused] = [
+    *[case for case in COUNT if case[0] != []],
+    ({}, WHOLE),
+    ((4, 2), "write the smaller number first"),
+    ((1, 2, 3), "a pair (min, max)"),
+    ([], "a pair (min, max)"),
+    (("a", 2), WHOLE),
+    ((0, 2), POSITIVE),
+    ((1, "b"), WHOLE),
+]
 
 TABLE: dict[type, dict[str, list[Refused]]] = {
     ExportOperator: STAGE | DATASET,
@@ -242,11 +251,7 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
             ([{"dataset": "a", "share": 0.6}, {"dataset": "b", "share": 0.6}], "they must sum to less than 1"),
         ],
         "model": OPTIONAL_LOCATION,
-        "workers": [
-            *[case for case in WORKERS if case[0] != []], ((4, 2), "write the smaller number first"),
-            ((1, 2, 3), "a pair (min, max)"), ([], "a pair (min, max)"), (("a", 2), WHOLE), ((0, 2), POSITIVE),
-            ((1, "b"), WHOLE),
-        ],
+        "workers": WORKERS,
         "strategy": [
             ("gossip", "known strategies are allreduce"), (3, "known strategies are"), (None, "known strategies are"),
             ([], "known strategies are"), ({"frequency": 3}, "known strategies are"),
@@ -297,6 +302,8 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         ],
         "workers": WORKERS,
         "max_restarts": FROM_ZERO,
+        "hang_minutes": POSITIVE_NUMBER,
+        "checkpoints_of": [("rank 1", "write 'rank 0' or 'all ranks'"), (1, "write 'rank 0' or 'all ranks'")],
         "cwd": [(3, TEXT)],
         "grace_seconds": [("x", NUMBER), (-1, "write 0 or more"), (None, NUMBER)],
     },

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.plugins.report import example
@@ -33,6 +35,17 @@ def test_the_main_figures_of_each_kind_of_stage() -> None:
         "accuracy 0.9947, f1 0.9955",
         "1,797 rows",
     ]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "headline"), [({}, "2 workers"), ({"metrics": {"val_loss": 0.25}}, "2 workers: val loss 0.25")]
+)
+def test_a_script_has_the_metrics_that_it_reported(metrics: dict[str, Any], headline: str) -> None:
+    script = RunRecord(
+        task_key=record("a", 0, 1).task_key, job="script", application="a1", started_at=0, seconds=1,
+        status="succeeded", output=output("script", **metrics),
+    )  # fmt: skip
+    assert stages.build_stages([script])[0].headline == headline
 
 
 def test_a_stage_without_seconds_has_no_duration_and_a_reused_one_says_so() -> None:

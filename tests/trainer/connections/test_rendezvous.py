@@ -24,10 +24,12 @@ from trainyard.trainer.connections.channel import DriverAddress
 from trainyard.trainer.connections.rendezvous import get_interface, join_group, listen_as_gloo, serve_store, use_store
 from trainyard.trainer.group import script
 from trainyard.trainer.group.group_server import GroupServer
+from trainyard.trainer.scripts.session import Restored
 
 SECONDS = timedelta(seconds=20)
 NOT_OF_THIS_HOST = "192.0.2.1"
 DRIVER = DriverAddress("127.0.0.1", 1, b"secret")
+NOTHING = Restored(1, 0, None)
 SCRIPT = ScriptSpec(task_key=TaskKey(dag_id="d", run_id="r", task_id="train", directory="/run"), script="program")
 
 
@@ -69,10 +71,10 @@ def test_the_store_listens_on_the_address_of_its_host_only_and_clients_connect(h
 
 
 def test_rank_0_of_a_script_listens_on_its_own_address_only() -> None:
-    with script._serve_rendezvous(build_context("127.0.0.1", 2), SCRIPT, 1, 0) as variables:
+    with script._serve_rendezvous(build_context("127.0.0.1", 2), SCRIPT, 1, 0, NOTHING) as (variables, _):
         assert variables["MASTER_ADDR"] == "127.0.0.1"
         assert find_listening(int(variables["MASTER_PORT"])) == {"127.0.0.1"}
-    with script._serve_rendezvous(build_context("127.0.0.1"), SCRIPT, 1, 0) as variables:
+    with script._serve_rendezvous(build_context("127.0.0.1"), SCRIPT, 1, 0, NOTHING) as (variables, _):
         assert find_listening(int(variables["MASTER_PORT"])) == set(), "a single worker meets nobody"
 
 
@@ -80,7 +82,7 @@ def test_a_host_that_is_not_this_one_is_refused() -> None:
     refused = pytest.raises(TrainyardError, match=f"^a worker cannot listen on {NOT_OF_THIS_HOST}: .*assign requested")
     with refused:
         join_group(build_context(NOT_OF_THIS_HOST, 2), DRIVER, SECONDS, 1)
-    with refused, script._serve_rendezvous(build_context(NOT_OF_THIS_HOST), SCRIPT, 1, 0):
+    with refused, script._serve_rendezvous(build_context(NOT_OF_THIS_HOST), SCRIPT, 1, 0, NOTHING):
         pass
 
 
@@ -93,7 +95,7 @@ def test_a_node_whose_name_stands_for_its_loopback_address_is_refused_where_othe
         join_group(build_context("localhost", 2, others=[NOT_OF_THIS_HOST]), DRIVER, SECONDS, 1)
     with (
         pytest.raises(TrainyardError, match=message),
-        script._serve_rendezvous(build_context("localhost", 2, others=[NOT_OF_THIS_HOST]), SCRIPT, 1, 0),
+        script._serve_rendezvous(build_context("localhost", 2, others=[NOT_OF_THIS_HOST]), SCRIPT, 1, 0, NOTHING),
     ):
         pass
     assert serve_store("localhost", ["127.0.0.2"], SECONDS).port

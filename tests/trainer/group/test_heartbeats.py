@@ -61,10 +61,20 @@ def test_the_late_worker_is_named_with_its_phase() -> None:
         {0: beat("backward"), 1: beat("data wait", since=1.0)},
         {0: beat("write model", since=599.0), 1: beat("checkpoint")},
         {0: beat("validate", since=0.0), 1: beat("optimizer", step=3, since=599.0)},
+        {0: beat("script", step=3), 1: beat("script", step=40, since=599.0)},
     ],
 )
 def test_a_group_whose_slowest_worker_makes_progress_does_not_hang(heartbeats_by_rank: dict[int, Heartbeat]) -> None:
     assert describe_hang(heartbeats_by_rank, 600.0, 600.0) is None
+
+
+def test_only_scripts_that_have_reported_progress_are_judged() -> None:
+    """Those that have not may be ones that never do, or reports are the task of rank 0."""
+    silent, reporting = beat("script"), beat("script", step=41)
+    silent.current.is_judged = False
+    assert describe_hang({0: silent, 1: silent}, 700.0, 600.0) is None
+    hang = describe_hang({0: reporting, 1: silent}, 700.0, 600.0)
+    assert hang and hang.endswith(": rank 0 on node1, in 'script' for 700 s")
 
 
 def test_workers_that_are_all_in_one_phase_are_all_named() -> None:

@@ -159,6 +159,66 @@ def test_a_script_that_has_to_end_gets_sigterm_and_some_time(
     assert file.read_text() == content
 
 
+HANDLED = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit({end})); open('ready', 'w'); time.sleep(60)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "is_complete"),
+    [
+        ("", True),
+        ("import sys; sys.exit(1)", False),
+        ("raise ValueError", False),
+        (HANDLED.format(end="0"), True),
+        (HANDLED.format(end="143"), True),
+        (HANDLED.format(end="1 / 0"), False),
+        ("import time; open('ready', 'w'); time.sleep(60)", False),
+    ],
+)
+def test_the_files_of_a_script_are_complete_if_nothing_interrupted_it(
+    ship: Callable[..., None], tmp_path: Path, text: str, is_complete: bool
+) -> None:
+    """A signal that it does not handle, or an exception, may come while it writes one."""
+    ship(script__py=text)
+    with script_process.run("job.script", str(tmp_path), 1, 30) as process:
+        process.start(Start("job.script", (), {}, 0, 1, DRIVER))
+        process.wait((tmp_path / "ready").exists)
+        assert process.has_complete_files == is_complete
+
+
+@pytest.mark.slow
+def test_a_script_that_was_stopped_is_lost(ship: Callable[..., None]) -> None:
+    """One that continues in time is not."""
+    ship(
+        script__py="import os, signal, subprocess; "
+        "subprocess.Popen(['sh', '-c', f'sleep 0.3; kill -CONT {os.getpid()}']); os.kill(os.getpid(), signal.SIGSTOP)"
+    )
+    for seconds, error in ((30.0, None), (0.1, "the process of job.script was stopped, as by SIGSTOP")):
+        with script_process.run("job.script", None, 1, 30) as process:
+            process.start(Start("job.script", (), {}, 0, 1, DRIVER))
+            assert not process.wait(lambda: False, silence_seconds=seconds)
+            failure = process.find_failure("")
+        assert (failure and failure.ended, failure and failure.error) == (error and "lost", error)
+
+
+@pytest.mark.slow
+def test_a_script_that_is_shipped_alone_and_lacks_a_file_is_told_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(tmp_path / "code.zip", "w") as packed:
+        packed.writestr("lonely.py", "open('conf.yaml')")
+    monkeypatch.syspath_prepend(str(tmp_path / "code.zip"))
+    failure = run("lonely")
+    assert failure and failure.error == "FileNotFoundError: [Errno 2] No such file or directory: 'conf.yaml'"
+    assert "lonely.py is shipped alone" in str(failure.traceback)
+    assert "write script='FOLDER.lonely'" in str(failure.traceback)
+
+
+def test_a_start_is_handed_over_as_json() -> None:
+    start = Start("job.script", ("--rate", "ü"), {"RANK": "1"}, 1, 2, DriverAddress("host", 5, bytes(range(32))))
+    assert Start.from_json(start.to_json()) == start
+
+
 WORKER = """
 import sys
 from tests.trainer.group.test_script_process import run

@@ -25,6 +25,7 @@ from trainyard.schemas.references import Reference
 from trainyard.schemas.results import ModelResult
 from trainyard.schemas.runs.checkpoint import INDEX
 from trainyard.schemas.runs.run_record import RunRecord
+from trainyard.schemas.runs.script_checkpoint import CONTENTS
 from trainyard.schemas.specs import TrainSpec, load_spec
 
 REMOVED = ".removed-"
@@ -117,10 +118,15 @@ def _scan_run(dag: str, uri: str, needs_references: bool) -> Iterator[_Found]:
         run = replace(run, unreadable=problem)
     yield _Found(run, references)
     for name, group in itertools.groupby(files, lambda file: "/".join(file.path.split("/")[:3])):
-        saved = list(group)
-        if name.startswith("checkpoints/") and _STEP.fullmatch(name.split("/")[-1]):
-            is_committed = any(file.path == f"{name}/{INDEX}" for file in saved)
+        saved, (folder, _, last) = list(group), name.rpartition("/")
+        if not name.startswith("checkpoints/"):
+            continue
+        if is_shared := last == CONTENTS:  # by the checkpoints of a script, which may all be newer
+            since = newest_change(file for file in files if file.path.startswith(f"{folder}/"))
+        else:
             since = newest_change(saved)
+        if is_shared or _STEP.fullmatch(last):
+            is_committed = any(file.path == f"{name}/{INDEX}" for file in saved)
             yield _Found(
                 Item(
                     "checkpoints", uris.join(uri, name), uri, since or 0, since, _size(saved), counted=False,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Self
 
-from pydantic import NonNegativeInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from trainyard.files import storage, uris
 from trainyard.schemas.document import Document, Part
@@ -51,6 +51,24 @@ class TrainingProgress(Part):
         )
 
 
+class ScriptProgress(Part):
+    """What rank 0 of a script has reported last."""
+
+    epoch: PositiveInt | None = None
+    """The epoch, counted from 1, if it has named one."""
+    step: NonNegativeInt | None = None
+    """The step, if it has named one."""
+    metrics: dict[str, float] = {}
+    """The first metrics."""
+
+    def describe(self) -> str:
+        """Return the progress as a line of a log."""
+        counts = {"epoch": self.epoch, "step": self.step}
+        where = " ".join(f"{name} {count}" for name, count in counts.items() if count is not None)
+        values = ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items())
+        return ": ".join(filter(None, (where, values))) or "running"
+
+
 class GroupProgress(Document):
     """The progress of the workers of a task that have sent a heartbeat, at `at` seconds since the epoch."""
 
@@ -59,7 +77,7 @@ class GroupProgress(Document):
     task_key: TaskKey
     at: float
     workers: tuple[WorkerProgress, ...]
-    training: TrainingProgress | None = None
+    training: TrainingProgress | ScriptProgress | None = None
 
     def place(self, uri: str) -> Self:
         """Return the document as one that lies at `uri`; see `TaskKey.place`."""

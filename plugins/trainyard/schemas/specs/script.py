@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from trainyard.schemas.results import ScriptResult
-from trainyard.schemas.specs.fields import Arguments, Module
+from trainyard.schemas.specs.fields import Arguments, Module, Workers
 from trainyard.schemas.specs.job import JobSpec
 
 
@@ -23,14 +23,31 @@ class ScriptSpec(JobSpec):
     """The script's module: `digits.horovod_script` is digits/horovod_script.py, searched for beside the DAG."""
     arguments: Arguments = ()
     """Its command line, a list of strings. The result of another task becomes its `uri`."""
-    workers: PositiveInt = 1
-    """The number of workers. Each needs a slot (a core, or a GPU), all at once."""
+    workers: Workers = 1
+    """The number of workers. Each needs a slot (a core, or a GPU), all at once. A pair (min, max) uses as many as there
+    is room for, also after a restart: for a script that resumes with any number."""
     max_restarts: NonNegativeInt = 0
-    """How often the group restarts after it lost a worker. 0 by default, because the script starts at its first line
-    and may not resume."""
+    """How often the group restarts after it lost a worker or hangs, without a new checkpoint in between. 0 by default,
+    because the script starts at its first line and may not resume."""
+    hang_minutes: PositiveFloat = 60.0
+    """A script that has called `report_metrics` or `store_checkpoints`, and calls neither on any worker for this long,
+    is ended, and the group restarts or fails. One that never calls them may take any time."""
+    checkpoints_of: Literal["rank 0", "all ranks"] = "rank 0"
+    """Whose files in the folder TRAINYARD_CHECKPOINTS are stored; they are restored on all ranks. `all ranks` is for a
+    state that each rank writes a part of."""
     cwd: str | None = None
     """The working directory, relative to the folder of the shipped code, or absolute. By default the script's own
     folder, in a copy of the code that each worker has."""
     grace_seconds: NonNegativeFloat = 30.0
     """How long scripts may run after a SIGTERM: when another worker has failed, the task is killed, or a node is
     drained."""
+
+    @property
+    def min_workers(self) -> int:
+        """The smallest number of workers to start with."""
+        return self.workers if isinstance(self.workers, int) else self.workers[0]
+
+    @property
+    def max_workers(self) -> int:
+        """The largest number of workers."""
+        return self.workers if isinstance(self.workers, int) else self.workers[1]

@@ -15,9 +15,10 @@ from trainyard.schemas.datasets.manifest import Column, DatasetManifest, Partiti
 from trainyard.schemas.evaluation import Evaluation, Scores
 from trainyard.schemas.model_artifact import ModelArtifact, WeightsFile
 from trainyard.schemas.promotion import Promotion, Rule
-from trainyard.schemas.runs import checkpoint
+from trainyard.schemas.runs import checkpoint, script_checkpoint
 from trainyard.schemas.runs.checkpoint import Checkpoint
 from trainyard.schemas.runs.run_record import RunRecord
+from trainyard.schemas.runs.script_checkpoint import CheckpointFile, ScriptCheckpoint
 from trainyard.schemas.specs.task_key import TaskKey
 
 NOW = 2_000_000_000.0
@@ -66,6 +67,19 @@ class Store:
             )  # fmt: skip
             checkpoint.commit(uri, index)
         make_old(self.path(uri), days)
+        return uri
+
+    def script_checkpoint(self, run: str, number: int, days: float) -> str:
+        """Write a checkpoint of a script, whose file has content of its own, which keeps its age."""
+        root = f"{run}/checkpoints/train"
+        name = script_checkpoint.name_content(1, number, "0" * 64)
+        storage.replace(content := script_checkpoint.content_uri(root, name), b"state")
+        file = CheckpointFile(bytes=5, sha256="0" * 64, modified_ns=0, content=name)
+        index = ScriptCheckpoint(number=number, group=1, workers=1, saved_at=0, files={"last.pt": file})
+        uri = script_checkpoint.index_uri(root, number, 1).removesuffix(f"/{checkpoint.INDEX}")
+        storage.replace(f"{uri}/{checkpoint.INDEX}", index.to_json().encode())
+        for written in (uri, content):
+            make_old(self.path(written), days)
         return uri
 
     def dataset(self, days: Iterable[float], name: str = "toy/dataset", kept: Iterable[str] = ()) -> str:

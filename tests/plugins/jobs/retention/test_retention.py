@@ -96,6 +96,23 @@ def test_checkpoints_of_runs_that_stay_are_removed_alone(store: Store) -> None:
     assert [one.updates for one in checkpoint.list_checkpoints(f"{run}/checkpoints/train")] == [20]
 
 
+def test_files_that_checkpoints_of_a_script_share_stay_until_all_of_them_are_old(store: Store) -> None:
+    """The newest checkpoint may need the oldest file."""
+    store.run("r2", 1)
+    run = store.run("r1", 1)
+    store.script_checkpoint(run, 1, days=50)
+    newest = store.path(store.script_checkpoint(run, 2, days=5))
+    checkpoints = "runs/toy/r1/checkpoints/train"
+    assert listed(store) == {f"{checkpoints}/step-00000001-group-1"}
+    collect(store)
+    make_old(newest, days=50)
+    for content in (newest.parent / "files").iterdir():
+        make_old(content, days=50)
+    assert listed(store) == {f"{checkpoints}/step-00000002-group-1", f"{checkpoints}/files"}
+    collect(store)
+    assert not any(name.startswith(checkpoints) for name in store.names())
+
+
 def test_old_versions_of_a_dataset_are_removed_with_their_shards(store: Store) -> None:
     """Version 2 was replaced 20 days ago, so that version 1 alone is old."""
     dataset = store.dataset([100, 50, 20])

@@ -1,0 +1,363 @@
+"""Checkpoints of scripts: they are stored as a whole or not at all, and restored for the next group."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.scripts.serving import Worker, read_files, wait_for
+from trainyard.errors import TrainyardError, UnavailableError
+from trainyard.files import storage
+from trainyard.schemas.runs import checkpoint
+from trainyard.schemas.runs.script_checkpoint import CheckpointFile, find_unused, name_content
+from trainyard.trainer import report_metrics, store_checkpoints
+from trainyard.trainer.connections.store import Store
+from trainyard.trainer.group.group_server import GroupServer
+from trainyard.trainer.scripts.checkpoints import count_checkpoints
+from trainyard.trainer.scripts.session import FOLDER, restore
+from trainyard.trainer.scripts.storing import Changes, merge
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path / "checkpoints")
+
+
+@pytest.fixture
+def start(root: str, tmp_path: Path) -> Iterator[Callable[[], Worker]]:
+    """Return a function that starts the only worker of the next group."""
+    numbers = iter(range(100))
+    with ExitStack() as stack:
+
+        def begin() -> Worker:
+            worker = Worker(root, tmp_path / f"worker {next(numbers)}")
+            stack.enter_context(worker.serve())
+            return worker
+
+        yield begin
+
+
+def restored_by(start: Callable[[], Worker]) -> dict[str, str]:
+    return start().read()
+
+
+def names(root: str, folder: str = "") -> list[str]:
+    return storage.list_names(f"{root}/{folder}")
+
+
+def test_the_next_group_begins_with_the_files_that_were_stored_last(start: Callable[[], Worker]) -> None:
+    worker = start()
+    assert worker.read() == {}
+    (worker.files / "epoch 1").mkdir()
+    (worker.files / "epoch 1/.metadata").write_text("parts")
+    worker.write(model="1", old="x")
+    os.utime(worker.files / "model", (1000, 1000))
+    worker.store()
+    (worker.files / "old").unlink()
+    worker.store()
+    worker.write(model="not stored")
+    other = start()
+    assert other.read() == {"epoch 1/.metadata": "parts", "model": "1"}
+    assert (other.files / "model").stat().st_mtime == 1000
+    other.write(new="y")
+    other.store()
+    assert restored_by(start) == {"epoch 1/.metadata": "parts", "model": "1", "new": "y"}
+
+
+def test_what_has_not_changed_is_not_written_again(root: str, start: Callable[[], Worker]) -> None:
+    worker = start()
+    worker.write(large="x" * 1000, model="1")
+    worker.store()
+    worker.write(model="2")
+    worker.store()
+    assert len(names(root, "files")) == 3, "two of them of the file that has changed"
+    other = start()
+    (other.files / "large").rename(other.files / "renamed")
+    other.write(large="x" * 1000)
+    other.store()
+    assert len(names(root, "files")) == 2, "both files have the content that is there"
+    other.write(large="x" * 1001)
+    other.store()
+    other.write(large="x" * 1002)
+    other.store()
+    assert restored_by(start) == {"large": "x" * 1002, "model": "2", "renamed": "x" * 1000}
+
+
+def test_only_what_the_newest_checkpoints_need_is_kept(root: str, start: Callable[[], Worker]) -> None:
+    worker = start()
+    for number in range(1, 6):
+        worker.write(constant="c", model=str(number))
+        worker.store()
+    assert [found.updates for found in checkpoint.list_checkpoints(root)] == [5, 4]
+    assert len(names(root, "files")) == 3
+    assert count_checkpoints(root) == 5
+
+
+def test_files_without_a_change_are_no_new_checkpoint(root: str, start: Callable[[], Worker]) -> None:
+    worker = start()
+    worker.store()
+    worker.session.finish(take_last=True, seconds=30)
+    assert names(root) == ["groups"], "no files, no checkpoint"
+    worker = start()
+    worker.write(model="1")
+    worker.store()
+    worker.store()
+    worker.session.finish(take_last=True, seconds=30)
+    assert count_checkpoints(root) == 1
+
+
+def test_the_files_of_a_script_that_has_ended_are_stored_if_they_are_complete(start: Callable[[], Worker]) -> None:
+    worker = start()
+    worker.write(model="1")
+    worker.store()
+    worker.write(model="half wr")
+    worker.session.finish(take_last=False, seconds=30)
+    worker = start()
+    assert worker.read() == {"model": "1"}
+    worker.write(model="3")
+    worker.session.finish(take_last=True, seconds=30)
+    assert restored_by(start) == {"model": "3"}
+
+
+def test_a_snapshot_is_stored_although_the_script_has_failed_since(start: Callable[[], Worker]) -> None:
+    worker = start()
+    worker.write(model="1")
+    worker.call(store_checkpoints)
+    worker.write(model="half wr")
+    worker.session.finish(take_last=False, seconds=30)
+    assert restored_by(start) == {"model": "1"}
+
+
+def test_metrics_are_stored_with_the_files(start: Callable[[], Worker]) -> None:
+    worker = start()
+    worker.write(model="1")
+    worker.call(lambda: report_metrics(epoch=1, loss=0.5, accuracy=float("nan")))
+    worker.session.record_reports()
+    worker.store()
+    worker = start()
+    assert worker.session.result == {"metrics": {"loss": 0.5}}
+    worker.call(lambda: report_metrics(accuracy=0.9))
+    worker.session.record_reports()
+    assert worker.session.result == {"metrics": {"loss": 0.5, "accuracy": 0.9}}
+
+
+def test_a_group_stores_nothing_after_the_next_one_has_started(root: str, start: Callable[[], Worker]) -> None:
+    old = start()
+    old.write(model="1")
+    old.store()
+    new = start()
+    old.write(model="of the old group")
+    old.store()
+    assert old.session.has_failed
+    with pytest.raises(TrainyardError, match="worker group 2 has started for this task, so group 1 ends"):
+        old.session.finish(take_last=True, seconds=30)
+    new.write(other="2")
+    new.store()
+    assert restored_by(start) == {"model": "1", "other": "2"}
+
+
+def test_a_damaged_checkpoint_is_skipped(
+    root: str, start: Callable[[], Worker], capfd: pytest.CaptureFixture[str]
+) -> None:
+    worker = start()
+    for number in ("1", "22"):
+        worker.write(model=number)
+        worker.store()
+    newest = checkpoint.list_checkpoints(root)[0].uri
+    (content,) = [name for name in names(root, "files") if storage.size(f"{root}/files/{name}") == 2]
+    for damage, error in ((b"23", "was altered: its size or checksum differs"), (None, "is missing")):
+        if damage:
+            storage.replace(f"{root}/files/{content}", damage)
+        else:
+            storage.remove(f"{root}/files/{content}")
+        assert restored_by(start) == {"model": "1"}
+        assert f"skipping checkpoint {newest}: {root}/files/{content} {error}\n" in capfd.readouterr().out
+
+
+def test_a_document_leads_to_no_file_outside_of_the_folder(root: str, start: Callable[[], Worker]) -> None:
+    worker = start()
+    worker.write(model="1")
+    worker.store()
+    index = Path(checkpoint.list_checkpoints(root)[0].uri, checkpoint.INDEX)
+    index.write_text(index.read_text().replace('"model"', '"../model"'))
+    assert restored_by(start) == {}
+
+
+def test_a_storage_that_fails_is_reported_and_the_last_checkpoint_must_not_fail(
+    root: str, start: Callable[[], Worker], capfd: pytest.CaptureFixture[str]
+) -> None:
+    worker = start()
+    Path(root, "files").write_text("in the way")
+    worker.write(model="1")
+    worker.store()
+    assert "a checkpoint of the script cannot be stored: " in capfd.readouterr().out
+    assert not worker.session.has_failed
+    with pytest.raises(UnavailableError, match="the last checkpoint of the script cannot be stored: "):
+        worker.session.finish(take_last=True, seconds=30)
+    Path(root, "files").unlink()
+    assert restored_by(start) == {}
+
+
+def test_the_next_call_stores_what_the_one_before_could_not(root: str, start: Callable[[], Worker]) -> None:
+    worker = start()
+    Path(root, "files").write_text("in the way")
+    worker.write(model="1", constant="c")
+    worker.store()
+    Path(root, "files").unlink()
+    worker.write(model="2")
+    worker.store()
+    assert restored_by(start) == {"constant": "c", "model": "2"}
+
+
+@pytest.fixture
+def pair(root: str, tmp_path: Path) -> Iterator[Callable[[int], list[Worker]]]:
+    """Return a function that starts a group of workers that all store files."""
+    with ExitStack() as stack:
+
+        def begin(size: int = 2) -> list[Worker]:
+            folder = tmp_path / f"group {len(names(root, 'groups'))}"
+            server = stack.enter_context(GroupServer("127.0.0.1"))
+            main = Worker(root, folder / "0", 0, size)
+            workers = [main, *(Worker(root, folder / str(rank), rank, size, main.found) for rank in range(1, size))]
+            for worker in workers:
+                stack.enter_context(worker.serve(Store(server.address, timedelta(seconds=30))))
+            return workers
+
+        yield begin
+
+
+def store_all(workers: list[Worker]) -> None:
+    for worker in reversed(workers):
+        worker.call(store_checkpoints)
+    for worker in workers:
+        wait_for(lambda worker=worker: not (worker.folder / "snapshot").exists())  # type: ignore[misc]
+
+
+def test_all_workers_store_a_part_and_get_all_of_them(root: str, pair: Callable[[int], list[Worker]]) -> None:
+    first, second = pair(2)
+    for number in ("1", "2"):
+        for rank, worker in enumerate((first, second)):
+            worker.write(**{f"part{rank}": number})
+        first.write(metadata=number)
+        store_all([first, second])
+    assert count_checkpoints(root) == 2
+    expected = {"metadata": "2", "part0": "2", "part1": "2"}
+    first, second = pair(2)
+    assert first.read() == second.read() == expected
+    first.write(metadata="3")  # the second worker still has the file as it was
+    (second.files / "part1").unlink()
+    store_all([first, second])
+    (alone,) = pair(1)
+    assert alone.read() == {"metadata": "3", "part0": "2"}
+
+
+def test_a_checkpoint_has_the_files_that_all_workers_stored_by_the_same_call(
+    root: str, pair: Callable[[int], list[Worker]]
+) -> None:
+    first, second = pair(2)
+    for worker in (first, second):
+        worker.write(**{f"of {worker is first}": "1"})
+    store_all([first, second])
+    second.write(**{"of False": "2"})
+    second.store()  # the first one has not called yet
+    second.write(**{"of False": "3"})
+    second.store()
+    first.write(**{"of True": "2"})
+    first.store()
+    assert [worker.read() for worker in pair(2)] == [{"of False": "2", "of True": "2"}] * 2
+
+
+def test_the_last_files_are_stored_if_no_worker_has_failed(pair: Callable[[int], list[Worker]]) -> None:
+    first, second = pair(2)
+    first.write(a="1")
+    second.write(b="1")
+    second.session.finish(take_last=True, seconds=30)
+    first.session.finish(take_last=True, seconds=30)
+    first, second = pair(2)
+    assert first.read() == {"a": "1", "b": "1"}
+    first.write(a="2")
+    second.write(b="half wr")
+    second.session.finish(take_last=False, seconds=30)
+    first.session.finish(take_last=True, seconds=30)
+    assert pair(2)[0].read() == {"a": "1", "b": "1"}
+
+
+def test_the_end_does_not_wait_for_a_lost_worker_for_ever(root: str, pair: Callable[[int], list[Worker]]) -> None:
+    first, _ = pair(2)
+    first.write(a="1")
+    first.call(store_checkpoints)
+    with pytest.raises(UnavailableError, match=r"no answer within 0\.3 s"):
+        first.session.finish(take_last=True, seconds=0.3)
+    assert count_checkpoints(root) == 0
+
+
+def test_workers_that_write_different_content_to_one_file_are_named(pair: Callable[[int], list[Worker]]) -> None:
+    first, second = pair(2)
+    first.write(log="a")
+    second.write(log="b")
+    store_all([first, second])
+    with pytest.raises(TrainyardError, match="ranks 0 and 1 have written different content to 'log'"):
+        first.session.finish(take_last=True, seconds=30)
+
+
+def file(sha256: str) -> CheckpointFile:
+    return CheckpointFile(bytes=1, sha256=sha256 * 64, modified_ns=0, content=name_content(1, 1, sha256 * 64))
+
+
+def test_files_of_workers_are_merged() -> None:
+    restored = {"a": file("a"), "b": file("b"), "c": file("c")}
+    changes = [
+        Changes({"a": file("d"), "same": file("e")}, {"b"}),
+        Changes({"same": file("e"), "new": file("f")}, {"b"}),
+    ]
+    assert merge(restored, changes) == {"a": file("d"), "c": file("c"), "same": file("e"), "new": file("f")}
+    assert merge(restored, []) == restored
+    assert Changes.from_json(changes[0].to_json()) == changes[0]
+
+
+def test_contents_that_a_later_checkpoint_may_need_stay() -> None:
+    name = {key: name_content(*key, "a" * 64) for key in ((1, 5), (2, 3), (2, 4), (2, 5), (3, 1))}
+    staged = {key: f".{content}.{'0' * 32}" for key, content in name.items()}
+    everything = [*name.values(), *staged.values(), "another file"]
+    unused = find_unused(everything, [], group=2, number=4)
+    assert unused == [name[1, 5], name[2, 3], staged[1, 5], staged[2, 3]]
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_at_any_time_leaves_one_version(root: str, tmp_path: Path) -> None:
+    """The files of two versions are never mixed, and no version that was stored is lost."""
+    random.seed(0)
+    program = Path(__file__).parent / "storing_forever.py"
+    newest = 0
+    for turn in range(4):
+        (folder := tmp_path / str(turn)).mkdir()
+        worker = subprocess.Popen(
+            [sys.executable, str(program), root, str(folder)], env=os.environ | {"PYTHONPATH": "plugins"},
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert worker.stdout
+        lines = (line.split() for line in worker.stdout)
+        number = next(int(words[1]) for words in lines if words[0] == "started")
+        assert number >= newest - 1, "the last call may not have stored its snapshot yet"
+        for _ in range(random.randrange(3, 8)):
+            newest = int(next(lines)[1])
+        time.sleep(random.random() / 20)
+        worker.kill()
+        worker.wait()
+        worker.stdout.close()
+        (own := tmp_path / f"after {turn}").mkdir()
+        restore(root, own)
+        files = read_files(own / FOLDER)
+        stored = int(files["0"][:10])
+        assert stored >= newest - 1
+        expected = dict.fromkeys((*map(str, range(5)), f"of {stored}"), f"{stored:10}" * 1000)
+        assert files == expected | {"constant": "constant"}

@@ -1,0 +1,154 @@
+"""Snapshots: copies of the files of a folder that have changed, which are stored while the script writes new ones.
+
+A script process imports this, so it needs the standard library alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+LISTING = "files.json"
+TICK_SECONDS = 0.02
+"""A file is copied when its last change is so old: the times of files tick, so that one within a tick is not seen."""
+SETTLE_SECONDS = 10.0
+"""How long a snapshot waits for a file that is being written."""
+_NOT_IN_NAMES = frozenset("\\:")
+
+State = tuple[int, int, int, int]
+"""Size, times of modification and change in nanoseconds, and inode of a file: equal as long as it is not written."""
+States = Mapping[str, State]
+"""Path of a file, relative to its folder -> its state when it was stored."""
+
+
+class SnapshotError(Exception):
+    """The files of a folder cannot be stored as they are now."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of a snapshot.
+
+    Attributes:
+        copy: The name of its copy in the snapshot; None if the file has not changed since the snapshot before.
+        state: Its state.
+    """
+
+    copy: str | None
+    state: State
+
+
+def list_files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the relative path and the path of each file at any depth, sorted. A link to a file counts as the file.
+
+    Raises:
+        SnapshotError: There is a link to a folder, or a name that cannot be stored.
+    """
+    for parent, folders, files in os.walk(folder, onerror=_raise):
+        folders.sort()
+        for name in folders:
+            if (link := Path(parent, name)).is_symlink():
+                raise SnapshotError(f"{link} is a link to a folder, which is not stored; write files there instead.")
+        for name in sorted(files):
+            path = Path(parent, name)
+            relative = path.relative_to(folder).as_posix()
+            if _NOT_IN_NAMES.intersection(relative) or not relative.isprintable():
+                raise SnapshotError(f"{path!s} cannot be stored: write a name without ':', '\\' and line breaks.")
+            yield relative, path
+
+
+def read_state(path: Path) -> State:
+    """Return the state of a file."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def has_changed(folder: Path, known: States) -> bool:
+    """Return whether the files of a folder are others than those whose states are known."""
+    return {name: read_state(path) for name, path in list_files(folder)} != dict(known)
+
+
+def take(folder: Path, known: States, target: Path) -> None:
+    """Write a snapshot of a folder to the folder `target`, which must not exist and appears in one step.
+
+    Args:
+        folder: The folder.
+        known: The states of the files that are stored already; those that have not changed are not copied.
+        target: The snapshot.
+
+    Raises:
+        FileExistsError: There is a snapshot already.
+        SnapshotError: A file is being written, or cannot be stored.
+    """
+    staged = target.with_name(f".{target.name}-{os.getpid()}")
+    shutil.rmtree(staged, ignore_errors=True)
+    staged.mkdir()
+    try:
+        entries: dict[str, tuple[str | None, State]] = {}
+        for number, (name, path) in enumerate(list_files(folder)):
+            state = read_state(path)
+            if known.get(name) == state:
+                entries[name] = None, state
+            else:
+                entries[name] = str(number), _copy(path, staged / str(number))
+        (staged / LISTING).write_text(json.dumps(entries))
+        try:
+            staged.rename(target)
+        except OSError as error:
+            if target.exists():
+                raise FileExistsError(str(target)) from error
+            raise
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def read(snapshot: Path) -> dict[str, Entry]:
+    """Return the files of a snapshot, by their relative paths."""
+    entries = json.loads((snapshot / LISTING).read_text())
+    return {name: Entry(copy, parse_state(state)) for name, (copy, state) in entries.items()}
+
+
+def parse_state(values: list[int]) -> State:
+    """Return a state that was stored as JSON."""
+    size, modified, changed, inode = map(int, values)
+    return size, modified, changed, inode
+
+
+def write_known(file: Path, known: States) -> None:
+    """Write the states that the next snapshot compares with, in one step."""
+    staged = file.with_suffix(".new")
+    staged.write_text(json.dumps(known))
+    staged.replace(file)
+
+
+def read_known(file: Path) -> dict[str, State]:
+    """Return the states that `write_known` has written."""
+    return {name: parse_state(state) for name, state in json.loads(file.read_text()).items()}
+
+
+def _copy(path: Path, target: Path) -> State:
+    """Copy a file that does not change meanwhile, and return its state."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while True:
+        with suppress(FileNotFoundError):
+            before = read_state(path)
+            age = time.time() - max(before[1], before[2]) / 1e9
+            time.sleep(min(max(TICK_SECONDS - age, 0), TICK_SECONDS))
+            shutil.copyfile(path, target)
+            if read_state(path) == before:
+                os.utime(target, ns=(before[1], before[1]))
+                return before
+        if time.monotonic() > deadline or not path.exists():
+            raise SnapshotError(
+                f"{path} is written or removed while it is stored; call store_checkpoints() after the file is complete."
+            )
+
+
+def _raise(error: OSError) -> None:
+    raise error
