@@ -11,7 +11,18 @@ LINKS = ("ReportLink", "ApplicationLink", "DriverLogLink", "SparkLink")
 
 
 NAME = "Trainyard"
-OPERATORS = ("evaluate", "export", "featurize", "predict", "preflight", "promote", "reap", "script", "train")
+OPERATORS = (
+    "ensemble",
+    "evaluate",
+    "export",
+    "featurize",
+    "predict",
+    "preflight",
+    "promote",
+    "reap",
+    "script",
+    "train",
+)
 SENSORS = ("application", "capacity", "champion", "dataset")
 HOOKS = ("trainyard", "yarn")
 TRIGGERS = ("application", "application_end", "capacity", "champion", "dataset")
