@@ -16,6 +16,11 @@ def table(spark: SparkSession, source: DataFrame) -> DataFrame:
     return inputs(spark, source).where("body_mass_kg IS NOT NULL")
 
 
+def of_island(spark: SparkSession, source: DataFrame, island: str) -> DataFrame:
+    """Return the rows of `table` of one island."""
+    return table(spark, source.where(F.col("island") == island))
+
+
 def inputs(spark: SparkSession, source: DataFrame) -> DataFrame:
     """Return the rows to predict for: all penguins with complete sizes, also those without a body mass.
 

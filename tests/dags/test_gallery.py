@@ -27,8 +27,15 @@ pytestmark = [pytest.mark.full, pytest.mark.airflow, pytest.mark.spark, pytest.m
 ROOT = Path(__file__).parents[2]
 SWEEP = 'penguins_sweep --conf {"learning_rates":[0.0001,0.02]}'
 LANES = [
-    ["daily 2026-01-01", "daily_model 2026-01-01", "daily 2026-01-02", "daily_model 2026-01-02", "timeseries"],
-    ["images", "sequences", "transformer", "gan", "penguins", SWEEP],
+    [
+        "daily 2026-01-01",
+        "daily_model 2026-01-01",
+        "daily 2026-01-02",
+        "daily_model 2026-01-02",
+        "timeseries",
+        "penguins_islands",
+    ],
+    ["images", "sequences", "transformer", "gan", "penguins", SWEEP, "penguins_ensemble"],
 ]
 """The runs of each Airflow, one after the other. Two runs of one Airflow at once would write to one SQLite file."""
 PROGRAM = """
@@ -149,6 +156,24 @@ def test_the_best_of_a_sweep_becomes_the_champion(run: Run) -> None:
     champion = model_artifact.read_current(str(storage / "penguins/champion"))
     assert champion.weights_sha256 == quick["weights_sha256"]
     assert champion.recipe_params == {"learning_rate": 0.02}
+
+
+def test_an_ensemble_of_a_mapped_training_is_evaluated_beside_its_members(run: Run) -> None:
+    storage, outputs = run("penguins_ensemble")
+    members = {outputs[f"train@{number}"]["weights_sha256"] for number in range(3)}
+    ensemble = model_artifact.read_current(str(storage / "penguins_ensemble/mean")).ensemble
+    assert ensemble is not None and {member.artifact.weights_sha256 for member in ensemble.members} == members
+    errors = [baseline["metrics"]["mae"] for baseline in outputs["evaluate"]["baselines"]]
+    assert len(errors) == 3 and outputs["evaluate"]["metrics"]["mae"] < max(errors)
+
+
+def test_each_island_has_a_dataset_and_a_model(run: Run) -> None:
+    _, outputs = run("penguins_islands")
+    rows = [outputs[f"of_island.export@{number}"]["rows"] for number in range(2)]
+    data = pd.read_csv(ROOT / "dags/penguins/penguins.csv").dropna(subset=["body_mass_g"])
+    assert rows == [(data["island"] == island).sum() for island in ("Biscoe", "Dream")]
+    models = [outputs[f"of_island.train@{number}"]["uri"] for number in range(2)]
+    assert len(set(models)) == 2 and all(model_artifact.exists(model) for model in models)
 
 
 def test_each_day_adds_a_partition_and_the_model_learns_on(run: Run) -> None:

@@ -65,7 +65,7 @@ def list_models(root: str, unreadable: dict[str, str]) -> list[dict[str, Any]]:
 
 def compare(old: ModelArtifact, new: ModelArtifact) -> list[dict[str, Any]]:
     """Return a row for each value that differs between two models, named by its path."""
-    one, other = (dict(_flatten(artifact.model_dump(mode="json"))) for artifact in (old, new))
+    one, other = (dict(_flatten(artifact.model_dump(mode="json", exclude={"weights"}))) for artifact in (old, new))
     paths = [path for path in dict.fromkeys([*one, *other]) if one.get(path) != other.get(path)]
     return [{"field": path, "old": one.get(path), "new": other.get(path)} for path in paths]
 

@@ -260,7 +260,7 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         mapped = getattr(self.dag.task_dict.get(self.task_id), "partial_kwargs", None) if self.has_dag() else None
         is_whole = getattr(self, "partition", None) is None
         if mapped and task_key.map_index >= 0 and (is_whole or "partition" in mapped):
-            default = {self.OUTPUT: self.output_name} if self._names_output else {}
+            default = {} if is_whole or not self._names_output else {self.OUTPUT: self.output_name}  # has the index
             validation.refuse(self, explain_shared_output(self.OUTPUT, default | mapped))
 
     def plan_application(

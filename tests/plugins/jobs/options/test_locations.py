@@ -146,6 +146,15 @@ def test_each_task_of_a_mapped_one_has_an_output_of_its_own(dag: DAG) -> None:
     assert operator.outlets == [] and render(operator, dag, map_index=1) == "toy/train/1"
 
 
+def test_a_mapped_task_runs_with_the_output_of_its_own_that_it_has_by_default(dag: DAG) -> None:
+    """It was refused as one that all tasks write, because the name has no template once it is rendered."""
+    mapped = TrainOperator.partial(task_id="train", dag=dag, **NAMED).expand(epochs=[1, 2])
+    operator = mapped.unmap({"epochs": 2})
+    operator.model = render(operator, dag, map_index=1)
+    key = TaskKey(dag_id="toy", run_id="r", task_id="train", map_index=1, directory="memory://s/runs/toy/r")
+    assert operator.build_spec(key, "memory://s").model == "memory://s/toy/train/1"
+
+
 def test_tasks_that_write_partitions_write_them_to_one_dataset(dag: DAG) -> None:
     options = {"prepare": "toy.prepare:rows", "source": "/in"}
     mapped = ExportOperator.partial(task_id="export", dag=dag, **options).expand(partition=["a", "b"])
