@@ -14,6 +14,8 @@ from trainyard.files import storage, uris
 from trainyard.links import report_uri
 from trainyard.planning.paths import path_safe, run_directory
 from trainyard.report import render
+from trainyard.report.settings import describe_training
+from trainyard.schemas.results import ModelResult
 from trainyard.schemas.runs import outcomes
 from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.text import table
@@ -37,10 +39,18 @@ def add_commands(commands: Any) -> None:
         add_output(action)
 
 
-def describe(records: Sequence[RunRecord], unreadable: Mapping[str, str], report: str | None) -> str:
-    """Return a line for each stage of a run, their warnings, what cannot be read, and the path of its report."""
+Trained = Mapping[str, Sequence[tuple[str, str]]]
+"""Task -> the names and values of what it trained."""
+
+
+def describe(
+    records: Sequence[RunRecord], unreadable: Mapping[str, str], report: str | None, trained: Trained | None = None
+) -> str:
+    """Return a line for each stage of a run, what was trained, warnings, what cannot be read, and the report's path."""
     rows = [[r.task_key.task, r.status, f"{r.seconds:.1f}", _summary(r)] for r in records]
     lines = [table(["stage", "status", "seconds", "result"], rows)]
+    for task, settings in (trained or {}).items():
+        lines += ["", table([task, ""], [[name.lower(), value] for name, value in settings])]
     warned = [(record.task_key.task, record.result.warnings) for record in records if record.result]
     if warnings := [f"warning: {task}: {text}" for task, texts in warned for text in texts]:
         lines += ["", *warnings]
@@ -120,8 +130,17 @@ def _show(chosen: argparse.Namespace) -> int:
         raise TrainyardError(f"{directory} is not the directory of a run: it has no run record.")
     render.refresh(directory)
     report = uri if storage.exists(uri := report_uri(directory)) else None
-    value = {"run": directory, "tasks": records, "unreadable": unreadable, "report": report}
-    show(chosen, value, lambda: describe(records, unreadable, report))
+    results = {record.task_key.task: record.result for record in records if isinstance(record.result, ModelResult)}
+    root = directory.rstrip("/").rsplit("/", 3)[0]  # ROOT/runs/DAG/RUN
+    trained = {
+        task: describe_training(root, spec, results.get(task))
+        for task, spec in render.read_specs(directory, records, unreadable).items()
+    }
+    value = {
+        "run": directory, "tasks": records, "trained": {task: dict(lines) for task, lines in trained.items()},
+        "unreadable": unreadable, "report": report,
+    }  # fmt: skip
+    show(chosen, value, lambda: describe(records, unreadable, report, trained))
     return 0
 
 

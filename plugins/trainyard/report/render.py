@@ -128,7 +128,7 @@ def _render(directory: str) -> str:
     storage.replace(uris.join(directory, "trace.json"), json.dumps({"traceEvents": trace}).encode())
     uri = report_uri(directory)
     records = outcomes.read_run(directory, unreadable)
-    specs = _read_specs(directory, records, unreadable)
+    specs = read_specs(directory, records, unreadable)
     page = render_page(records, trace, _read_usages(directory, unreadable), unreadable, specs)
     storage.replace(uri, page.encode())
     return uri
@@ -196,8 +196,8 @@ def _build_trainings(
     return [training for training in trainings if training.charts or training.phases]
 
 
-def _read_specs(directory: str, records: Sequence[RunRecord], unreadable: dict[str, str]) -> dict[str, TrainSpec]:
-    """Return what each training was asked to do, by task."""
+def read_specs(directory: str, records: Sequence[RunRecord], unreadable: dict[str, str]) -> dict[str, TrainSpec]:
+    """Return what each training of a run was asked to do, by task; note those that are `unreadable`."""
     specs: dict[str, TrainSpec] = {}
     for task in [record.task_key.task for record in records if record.job == "train"]:
         with noted(unreadable, f"what {task} was asked to do"), suppress(FileNotFoundError):

@@ -18,6 +18,7 @@ from trainyard.files import storage
 from trainyard.schemas.runs.failure import Failure
 from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.specs.train import TrainSpec
 
 Show = Callable[[str], str]
 
@@ -59,6 +60,19 @@ def test_each_stage_is_a_line_in_the_order_of_their_starts(tmp_path: Path, show:
     assert lines[1].endswith("rows 40, train 30, validation 10, partitions 1, shards 2, record_batches 3, bytes 4000")
     assert "  dataset_version 1, loss 0.25, accuracy 0.75, epochs 3, " in lines[2]
     assert lines[3].endswith("no column y")
+
+
+def test_what_was_trained_is_below_the_stages(tmp_path: Path, show: Show) -> None:
+    directory = f"{tmp_path}/runs/toy/r1"
+    save(tmp_path, "r1", "train", 20.0, optimizers=["SGD(lr=0.1)"], rows=40)
+    key = TaskKey(dag_id="toy", run_id="r1", task_id="train", directory=directory)
+    spec = TrainSpec(
+        task_key=key, recipe="toy.recipe:network", dataset=f"{tmp_path}/toy/dataset", model=f"{tmp_path}/toy/model"
+    )
+    storage.replace(f"{directory}/specs/train.json", spec.to_json().encode())
+    lines = show(directory).splitlines()
+    assert lines[3:6] == ["train", "recipe     toy.recipe:network", "optimizer  SGD(lr=0.1)"]
+    assert "data       toy/dataset@1, 40 rows an epoch" in lines
 
 
 def test_warnings_are_below_the_stages(tmp_path: Path, show: Show) -> None:
