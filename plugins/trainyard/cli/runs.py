@@ -11,9 +11,7 @@ from typing import Any
 from trainyard.cli.output import add_output, show, show_rows
 from trainyard.errors import TrainyardError
 from trainyard.files import storage, uris
-from trainyard.links import report_uri
 from trainyard.planning.paths import path_safe, run_directory
-from trainyard.report import render
 from trainyard.report.settings import describe_training
 from trainyard.schemas.results import ModelResult
 from trainyard.schemas.runs import outcomes
@@ -122,6 +120,9 @@ def _list(chosen: argparse.Namespace) -> int:
 
 
 def _show(chosen: argparse.Namespace) -> int:
+    from trainyard.links import report_uri  # imports Airflow, after main has set the level of its log
+    from trainyard.report import render
+
     name = chosen.run_name
     directory = name if uris.is_absolute(name) or Path(name).is_dir() else find_run(_read_root(chosen), name)
     unreadable: dict[str, str] = {}

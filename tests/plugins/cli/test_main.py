@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -123,3 +125,11 @@ def test_the_error_for_the_missing_package_of_webhdfs_names_its_extra(
     assert capsys.readouterr().err == (
         "connection 'ours': webhdfs='by_http' needs the package hdfs. Install airflow-trainyard[webhdfs].\n"
     )
+
+
+def test_commands_import_airflow_after_the_level_of_its_log_is_set() -> None:
+    """Else lines of its log are in the output, which programs read."""
+    program = "import sys; from trainyard.cli import main; main.parser(); print('airflow' in sys.modules)"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
