@@ -65,12 +65,14 @@ class PromoteOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         margin: Templated[float] = default(Rule, "margin"),
         confident: Templated[bool] = default(Rule, "confident"),
         required: dict[str, Templated[float]] | None = None,
+        required_of_slices: dict[str, Templated[float]] | None = None,
+        slice_tolerance: Templated[float] | None = None,
         on_reject: Templated[OnReject] = "skip",
         conn_id: str = "trainyard_default",
         **kwargs: Any,
     ) -> None:
         super().__init__(**{"multiple_outputs": True} | kwargs)
-        self.required = or_empty(required)
+        self.required, self.required_of_slices = or_empty(required), or_empty(required_of_slices)
         self._lineage: lineage.Lineage | None = None
         validation.check(self, PromoteOptions)
         if output := output_asset(champion, conn_id):

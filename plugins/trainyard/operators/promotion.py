@@ -9,13 +9,14 @@ CHAMPION/promotions/00000001.json          every promotion, created exactly once
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from trainyard.errors import TrainyardError
 from trainyard.files import storage, uris
 from trainyard.schemas import model_artifact
-from trainyard.schemas.evaluation import Baseline, Evaluation, Scores
+from trainyard.schemas.evaluation import Baseline, Evaluation, Scores, Slice
 from trainyard.schemas.promotion import Promotion, Rule
 from trainyard.schemas.specs import metrics
 
@@ -66,12 +67,18 @@ def decide(evaluation: Evaluation, champion: str, champion_weights: str | None, 
         value = _value(candidate, name)
         if (value - bound) * metrics.sign(name) < 0:
             return Verdict(False, f"{name} is {value:.4g}, and {bound:.4g} is required")
+    for part, name, value, bound in _list_in_slices(candidate, rule.required_of_slices):
+        if (value - bound) * metrics.sign(name) < 0:
+            return Verdict(False, f"{name} of {part} is {value:.4g}, and {bound:.4g} is required of slices")
     _value(candidate, rule.metric)
     if champion_weights is None:
         return Verdict(True, f"there is no champion at {champion} yet")
     if champion_weights == candidate.weights_sha256:
         return Verdict(True, "it is the champion already")
-    gain, described = _gain(_baseline(evaluation, champion, champion_weights), rule)
+    baseline = _baseline(evaluation, champion, champion_weights)
+    gain, described = _gain(baseline, rule)
+    if rule.slice_tolerance is not None and (worse := _find_worse_slice(candidate, baseline, rule)):
+        return Verdict(False, worse)
     return Verdict(gain > rule.margin, f"{rule.metric} is {described}; it must be better by more than {rule.margin:g}")
 
 
@@ -232,6 +239,38 @@ def _gain(baseline: Baseline, rule: Rule) -> tuple[float, str]:
     low, high = sorted(sign * end for end in difference.interval)
     described = f"better by {sign * difference.value:.4g} ({low:.4g} to {high:.4g})"
     return (low if rule.confident else sign * difference.value), described
+
+
+def _list_in_slices(scores: Scores, bounds: Mapping[str, float]) -> Iterator[tuple[str, str, float, float]]:
+    """Yield slice, metric, value and bound, of slices in which the metric has a value."""
+    if bounds and not scores.slices:
+        raise _without_slices(scores)
+    for name, bound in bounds.items():
+        values = [(part, part.metrics.get(name)) for part in scores.slices]
+        if all(value is None for _, value in values):
+            raise TrainyardError(f"metric {name!r} has no value in any slice of {scores.uri}.")
+        yield from ((_name(part), name, float(value), bound) for part, value in values if value is not None)
+
+
+def _find_worse_slice(candidate: Scores, baseline: Baseline, rule: Rule) -> str:
+    """Return why a slice decides against the model: it is worse than the champion's; "" if none is."""
+    if not candidate.slices:
+        raise _without_slices(candidate)
+    before = {_name(part): part.metrics.get(rule.metric) for part in baseline.slices}
+    tolerance = rule.slice_tolerance or 0.0
+    for part in candidate.slices:
+        value, other = part.metrics.get(rule.metric), before.get(_name(part))
+        if value is not None and other is not None and (value - other) * metrics.sign(rule.metric) < -tolerance:
+            return f"{rule.metric} of {_name(part)} is {value:.4g}, and the champion's is {other:.4g}"
+    return ""
+
+
+def _without_slices(scores: Scores) -> TrainyardError:
+    return TrainyardError(f"the evaluation of {scores.uri} has no slices. Add slices=[...] to EvaluateOperator.")
+
+
+def _name(part: Slice) -> str:
+    return f"{part.column}={part.value}"
 
 
 def _value(scores: Scores, name: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, FiniteFloat
+from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat
 
 from trainyard.schemas.document import Document, Part
 from trainyard.schemas.references import Reference
@@ -33,11 +33,16 @@ DirectedMetric = Annotated[str, AfterValidator(_directed)]
 """The name of a metric of which more, or less, is better."""
 
 
+Bounds = Annotated[dict[DirectedMetric, FiniteFloat], BeforeValidator(_by_metric)]
+"""Metric -> a value to reach."""
+
+
 class Rule(Part):
     """Promote a model if its `metric` is better than the champion's by more than `margin`.
 
     With `confident` the whole interval of the difference must exceed the margin, else the difference itself. Metrics in
-    `required` must reach their value, also when there is no champion yet.
+    `required` must reach their value, also when there is no champion yet; those in `required_of_slices` in each slice
+    of the evaluation.
     """
 
     metric: DirectedMetric
@@ -46,8 +51,13 @@ class Rule(Part):
     """By how much it must be better. A negative margin accepts a slightly worse model."""
     confident: bool = True
     """Whether the whole confidence interval of the difference must exceed the margin."""
-    required: Annotated[dict[DirectedMetric, FiniteFloat], BeforeValidator(_by_metric)] = {}
+    required: Bounds = {}
     """Metric -> the value it must reach (for errors: not exceed), whatever the champion's is."""
+    required_of_slices: Bounds = {}
+    """The same for each slice of the evaluation (`slices=` of EvaluateOperator) in which the metric has a value."""
+    slice_tolerance: Annotated[FiniteFloat, Field(ge=0)] | None = None
+    """By how much `metric` may be worse than the champion's in a slice, with 0 in none. None compares no slices. It is
+    compared without intervals, so that a slice of few rows decides by chance."""
 
 
 class Promotion(Document):

@@ -360,6 +360,8 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         "confident": SWITCH,
         "required": [([], DICT), ("accuracy", DICT), (["accuracy"], DICT), ({"accuracy": "high"}, NUMBER),
                      ({"toy.recipe:network": 1.0}, "write one of accuracy"), ({3: 1.0}, TEXT)],
+        "required_of_slices": [("accuracy", DICT), ({"accuracy": "high"}, NUMBER), ({"acc": 1.0}, "write one of acc")],
+        "slice_tolerance": [*NUMBER_FROM_ZERO, ("nan", NUMBER), (float("inf"), NUMBER)],
         "on_reject": [("wait", "write 'skip', 'fail' or 'continue'"), (3, "write 'skip'")],
         "conn_id": CONNECTION,
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from trainyard.errors import TrainyardError
 from trainyard.files import storage, uris
 from trainyard.operators import PromoteOperator, promotion
 from trainyard.schemas import model_artifact
-from trainyard.schemas.evaluation import Evaluation, Scores
+from trainyard.schemas.evaluation import Evaluation, Scores, Slice
 from trainyard.schemas.promotion import Promotion, Rule
 
 NEW, OLD = "e" * 64, "0" * 64
@@ -41,6 +42,61 @@ def test_a_model_that_is_better_by_the_rule_is_promoted(
 ) -> None:
     candidate = evaluation(CANDIDATE, beside("champion", OLD, **{rule.metric: difference}))
     assert promotion.decide(candidate, "champion", OLD, rule).promoted is promoted
+
+
+def with_slices(values: list[float | None], champion: list[float | None], metric: str) -> Evaluation:
+    """Return the evaluation of a model that is better in all, with the values of a metric in three countries."""
+
+    def slices(of_model: list[float | None]) -> tuple[Slice, ...]:
+        return tuple(
+            Slice(column="country", value=country, rows=10, metrics={metric: value}, intervals={})
+            for country, value in zip(("at", "de", "fr"), of_model, strict=True)
+        )
+
+    sign = -1 if metric == "log_loss" else 1
+    baseline = beside("champion", OLD, **{metric: (0.01 * sign, 0.02 * sign, 0.03 * sign)})
+    return evaluation(
+        CANDIDATE.model_copy(update={"slices": slices(values)}),
+        baseline.model_copy(update={"slices": slices(champion)}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "champion", "tolerance", "promoted"),
+    [
+        ("accuracy", [0.9, 0.8, 0.7], [0.9, 0.7, 0.7], 0.0, True),
+        ("accuracy", [0.9, 0.8, 0.7], [0.9, 0.7, 0.71], 0.0, False),
+        ("accuracy", [0.9, 0.8, 0.7], [0.9, 0.7, 0.71], 0.02, True),
+        ("accuracy", [0.9, 0.8, 0.7], [0.9, 0.7, 0.71], None, True),
+        ("accuracy", [0.9, None, 0.7], [0.9, 0.9, None], 0.0, True),
+        ("log_loss", [0.4, 0.3, 0.2], [0.4, 0.3, 0.1], 0.0, False),
+        ("log_loss", [0.4, 0.3, 0.1], [0.4, 0.3, 0.2], 0.0, True),
+    ],
+)
+def test_a_model_that_is_worse_in_a_slice_is_rejected(
+    metric: str, values: list[float | None], champion: list[float | None], tolerance: float | None, promoted: bool
+) -> None:
+    candidate = with_slices(values, champion, metric)
+    verdict = promotion.decide(candidate, "champion", OLD, Rule(metric=metric, slice_tolerance=tolerance))
+    assert verdict.promoted is promoted
+    assert promoted or verdict.why.startswith(f"{metric} of country=fr is {values[2]}")
+
+
+@pytest.mark.parametrize(("champion", "weights"), [("champion", OLD), ("none", None)])
+def test_a_metric_must_be_reached_in_each_slice_also_without_a_champion(champion: str, weights: str | None) -> None:
+    candidate = with_slices([0.9, None, 0.7], [0.5, 0.5, 0.5], "accuracy")
+    rule = Rule(metric="accuracy", required_of_slices={"accuracy": 0.75})
+    refused = promotion.decide(candidate, champion, weights, rule)
+    assert refused == promotion.Verdict(False, "accuracy of country=fr is 0.7, and 0.75 is required of slices")
+    reached = Rule(metric="accuracy", required_of_slices={"accuracy": 0.7})
+    assert promotion.decide(candidate, champion, weights, reached).promoted
+
+
+@pytest.mark.parametrize("rule", [{"slice_tolerance": 0.0}, {"required_of_slices": {"accuracy": 0.5}}])
+def test_a_rule_of_slices_needs_an_evaluation_with_slices(rule: dict[str, Any]) -> None:
+    candidate = evaluation(CANDIDATE, beside("champion", OLD, accuracy=(0.01, 0.02, 0.03)))
+    with pytest.raises(TrainyardError, match=r"has no slices\. Add slices=\[\.\.\.\] to EvaluateOperator"):
+        promotion.decide(candidate, "champion", OLD, Rule(metric="accuracy", **rule))
 
 
 @pytest.mark.parametrize(("difference", "promoted"), [((-0.3, -0.2, -0.1), True), ((0.1, 0.2, 0.3), False)])
