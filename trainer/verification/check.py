@@ -26,7 +26,8 @@ from trainyard.files import storage, uris
 from trainyard.files.retries import retry
 from trainyard.schemas.datasets.manifest import Column
 from trainyard.schemas.model_artifact import ModelArtifact
-from trainyard.trainer.model.artifacts.trained_model import TrainedModel, Values, build_batch, restore_model, to_array
+from trainyard.trainer.model.artifacts.rows import Values, build_batch
+from trainyard.trainer.model.artifacts.trained_model import TrainedModel, restore_model, to_array
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.verification.differences import find_cause, find_state, measure_difference
