@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.datasets.manifest import Column
+from trainyard.trainer.data.reading.blocks import dtype, get_missing
 from trainyard.trainer.data.reading.jagged import Integers, Jagged
-from trainyard.trainer.data.reading.split_reader import dtype, get_missing
 from trainyard.trainer.model.artifacts.rows import cast
 
 Columns = Mapping[str, NDArray[Any] | Jagged]

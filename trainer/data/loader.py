@@ -8,15 +8,13 @@ batches.
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,18 +24,18 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas.datasets.manifest import Column
 from trainyard.trainer.data.mixture import Mixture
 from trainyard.trainer.data.order import BUCKET_POOL_BYTES, POOL_BYTES, Integers, Order, Run, Window, window_steps
+from trainyard.trainer.data.prefetching import prefetch
 from trainyard.trainer.data.randomness import SeededRandom
 from trainyard.trainer.data.reading import decoding, jagged
+from trainyard.trainer.data.reading.blocks import Names, Rows, group_columns
 from trainyard.trainer.data.reading.buffer_pool import BufferPool
 from trainyard.trainer.data.reading.decoding import Augment, Decode, Decoder, PendingRows
 from trainyard.trainer.data.reading.jagged import Jagged, Sequences
-from trainyard.trainer.data.reading.split_reader import Names, Rows, SplitReader, group_columns
+from trainyard.trainer.data.reading.split_reader import SplitReader
+from trainyard.trainer.data.row_groups import Groups, as_jagged, concatenate, copy_rows, gather_rows, split, ungroup
 from trainyard.trainer.data.weights import Weights
 
 Columns = dict[str, Tensor]
-Groups = dict[Names, Rows]
-"""The rows of columns, by the names of the columns that are copied together: several are an array (columns, rows)."""
-T = TypeVar("T")
 
 FETCHED_BYTES = 256 << 20
 """The size of the blocks in memory above which no further blocks are fetched ahead."""
@@ -118,7 +116,7 @@ class Loader:
         self._has_lists = "list" in kinds.values()
         first = dataset.block(0) if decode else {}
         self._decoders = {
-            name: Decoder(name, function, augment.get(name), order.seed, _as_jagged(first[name])[:1], self._locate)
+            name: Decoder(name, function, augment.get(name), order.seed, as_jagged(first[name])[:1], self._locate)
             for name, function in decode.items()
             if name in kinds
         }
@@ -145,7 +143,7 @@ class Loader:
         """Return columns of up to `count` rows at the beginning of the split, as they are stored."""
         block = self._dataset.block(0)
         kinds = {column.name: column.type for column in self._dataset.columns}
-        return {name: _copy_rows(block[name][:count], kinds[name] == "binary") for name in names}
+        return {name: copy_rows(block[name][:count], kinds[name] == "binary") for name in names}
 
     def epoch(self, epoch: int, step: int = 0) -> Iterator[LocalBatch]:
         """Yield the local batches of an epoch, from global batch `step` on."""
@@ -163,13 +161,13 @@ class Loader:
         copy_pool, batch_pool = BufferPool(self._max_blocks), BufferPool(self._max_blocks)
         copied = self._copy_windows(windows, epoch, copy_pool)
         for window, gather, rows in prefetch(copied, _PREFETCHED) if self.order.shuffle else copied:
-            ordered = rows if gather is None else _gather_rows(rows, gather, batch_pool)
+            ordered = rows if gather is None else gather_rows(rows, gather, batch_pool)
             names = tuple(chain.from_iterable(ordered))
-            parts = [_split(group, values, window.sizes) for group, values in ordered.items()]
+            parts = [split(group, values, window.sizes) for group, values in ordered.items()]
             steps = range(window.first_step, window.first_step + len(window.sizes))
             for step, size, *groups in zip(steps, window.sizes, *parts, strict=True):
                 if step >= start:
-                    tensors = groups if len(groups) == len(names) else _ungroup(ordered, groups)
+                    tensors = groups if len(groups) == len(names) else ungroup(ordered, groups)
                     columns = dict(zip(names, tensors, strict=True)) if size else self._read_one_row()
                     for name in self._dropped:
                         del columns[name]
@@ -226,7 +224,7 @@ class Loader:
                 parts[_POSITIONS,] = [(run.block << 32) + number[rows] for run, number, (_, rows) in selected]
                 draws = (np.arange(run.begin, run.begin + run.rows) for run in window.runs)
                 parts[_DRAWS,] = [(run.block << 32) + draw for run, draw in zip(window.runs, draws, strict=True)]
-            rows = {names: _concatenate(names, arrays, copy_pool) for names, arrays in parts.items()}
+            rows = {names: concatenate(names, arrays, copy_pool) for names, arrays in parts.items()}
             yield window, window.gather(self._get_lengths(rows)) if window.gather else None, rows
 
     def _select_rows(self, run: Run, epoch: int) -> slice | Integers:
@@ -306,44 +304,6 @@ def split_batch(columns: Columns, rows: int, count: int, exactly: bool) -> Itera
         )
 
 
-def prefetch(items: Iterator[T], depth: int) -> Iterator[T]:
-    """Yield `items`, which a thread iterates at most `depth` ahead. Its exception is raised here, in order."""
-    ahead: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(depth)
-    stopped = threading.Event()
-
-    def put(item: T | None, error: BaseException | None) -> bool:
-        while not stopped.is_set():
-            try:
-                ahead.put((item, error), timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def work() -> None:
-        try:
-            for item in items:
-                if not put(item, None):
-                    return
-            put(None, StopIteration())
-        except BaseException as error:
-            put(None, error)
-
-    thread = threading.Thread(target=work, name="loader", daemon=True)
-    thread.start()
-    try:
-        while True:
-            item, error = ahead.get()
-            if isinstance(error, StopIteration):
-                return
-            if error is not None:
-                raise error
-            yield item  # type: ignore[misc]
-    finally:
-        stopped.set()
-        thread.join()
-
-
 def _check_lengths(kinds: Mapping[str, str], bucket_by: str | None) -> None:
     lists = [name for name, kind in kinds.items() if kind == "list"]
     if bucket_by is not None and bucket_by not in lists:
@@ -356,59 +316,3 @@ def _check_lengths(kinds: Mapping[str, str], bucket_by: str | None) -> None:
             raise TrainyardError(
                 f"column {jagged.mask_name(name)!r} has the name of the mask of column {name!r}; rename it."
             )
-
-
-def _as_jagged(rows: Rows) -> Jagged:
-    assert isinstance(rows, Jagged)
-    return rows
-
-
-def _copy_rows(rows: Rows, are_bytes: bool) -> Rows | list[bytes]:
-    if isinstance(rows, Jagged):
-        parts = [rows[number : number + 1].pack() for number in range(len(rows))]
-        return [part.tobytes() for part in parts] if are_bytes else Jagged.from_rows(parts)
-    return np.array(rows)
-
-
-def _rows_axis(names: Names) -> int:
-    return 1 if len(names) > 1 else 0
-
-
-def _concatenate(names: Names, parts: list[Any], pool: BufferPool) -> Rows:
-    if isinstance(parts[0], Jagged):
-        return jagged.concatenate(parts)
-    axis, shape = _rows_axis(names), list(parts[0].shape)
-    shape[axis] = sum(part.shape[axis] for part in parts)
-    return np.concatenate(parts, axis, out=pool.take(tuple(shape), parts[0].dtype))
-
-
-def _gather_rows(rows: Groups, gather: Integers, pool: BufferPool) -> Groups:
-    """Return the rows in batch order: one gather for a window costs less than one for each batch."""
-
-    def gather_group(names: Names, values: Rows) -> Rows:
-        if isinstance(values, Jagged):
-            return values[gather]
-        axis, shape = _rows_axis(names), list(values.shape)
-        shape[axis] = len(gather)
-        return values.take(gather, axis, out=pool.take(tuple(shape), values.dtype), mode="clip")
-
-    return {names: gather_group(names, values) for names, values in rows.items()}
-
-
-def _split(names: Names, rows: Rows, sizes: tuple[int, ...]) -> Sequence[Any]:
-    """Return the rows of each local batch: tensors, or Jagged until the batch is finished."""
-    if isinstance(rows, Jagged):
-        ends = np.cumsum(sizes)
-        return [rows[end - size : end] for size, end in zip(sizes, ends.tolist(), strict=True)]
-    if len(names) > 1:
-        return np.split(rows, np.cumsum(sizes)[:-1], axis=1)
-    return torch.from_numpy(rows).split_with_sizes(sizes)
-
-
-def _ungroup(groups: Iterable[Names], batch: Iterable[Any]) -> Iterator[Any]:
-    """Yield the rows of each column of a batch."""
-    for names, rows in zip(groups, batch, strict=True):
-        if len(names) > 1:
-            yield from map(torch.from_numpy, rows)
-        else:
-            yield rows

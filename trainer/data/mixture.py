@@ -13,8 +13,9 @@ import numpy as np
 from trainyard.errors import TrainyardError
 from trainyard.schemas.datasets import manifest as manifests
 from trainyard.schemas.datasets.manifest import DatasetManifest, Statistics
+from trainyard.trainer.data.reading.blocks import Block
 from trainyard.trainer.data.reading.cache import ShardCache
-from trainyard.trainer.data.reading.split_reader import Block, SplitReader
+from trainyard.trainer.data.reading.split_reader import SplitReader
 
 
 @dataclass(frozen=True)

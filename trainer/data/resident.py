@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainyard.trainer.data.loader import Columns, Loader, LocalBatch, prefetch
+from trainyard.trainer.data.loader import Columns, Loader, LocalBatch
 from trainyard.trainer.data.mixture import Mixture
 from trainyard.trainer.data.order import Integers, Order, Window
+from trainyard.trainer.data.prefetching import prefetch
 from trainyard.trainer.data.reading.split_reader import SplitReader
 from trainyard.trainer.data.weights import Weights
 

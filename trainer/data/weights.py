@@ -12,8 +12,9 @@ import numpy as np
 
 from trainyard.errors import TrainyardError
 from trainyard.trainer.data.mixture import Mixture
+from trainyard.trainer.data.reading.blocks import Block
 from trainyard.trainer.data.reading.jagged import Array, Integers
-from trainyard.trainer.data.reading.split_reader import Block, SplitReader
+from trainyard.trainer.data.reading.split_reader import SplitReader
 from trainyard.trainer.world import World
 
 UNIT_BITS = 30

@@ -21,7 +21,7 @@ from trainyard.files import uris
 from trainyard.files.retries import read_file
 from trainyard.schemas.datasets import fitted_state
 from trainyard.schemas.model_artifact import ModelArtifact
-from trainyard.trainer.data.reading.split_reader import dtype
+from trainyard.trainer.data.reading.blocks import dtype
 from trainyard.trainer.formats import code
 from trainyard.trainer.model.artifacts.trained_model import TrainedModel, load_model
 

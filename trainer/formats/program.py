@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from trainyard.errors import TrainyardError
-from trainyard.trainer.data.reading.split_reader import dtype
+from trainyard.trainer.data.reading.blocks import dtype
 from trainyard.trainer.model.artifacts.trained_model import TrainedModel
 
 ROWS = "rows"

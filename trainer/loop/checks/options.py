@@ -25,7 +25,7 @@ from trainyard.schemas.specs.train import TrainOptions, refuse_combinations, ref
 from trainyard.schemas.validation.complaints import complaints, unknown_options
 from trainyard.trainer.data.mixture import Portion, compute_shares, merge_statistics
 from trainyard.trainer.data.order import Order
-from trainyard.trainer.data.reading.split_reader import dtype
+from trainyard.trainer.data.reading.blocks import dtype
 from trainyard.trainer.model.artifacts.weights import find_overlap
 from trainyard.trainer.model.loss_kinds import get_function, get_name, get_option
 from trainyard.trainer.model.network import Network, compute_normalization

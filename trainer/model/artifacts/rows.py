@@ -15,8 +15,8 @@ from torch import Tensor
 from trainyard.errors import TrainyardError
 from trainyard.schemas.datasets.manifest import Column
 from trainyard.trainer.data.reading import decoding, jagged
+from trainyard.trainer.data.reading.blocks import dtype
 from trainyard.trainer.data.reading.jagged import Jagged
-from trainyard.trainer.data.reading.split_reader import dtype
 from trainyard.trainer.model.recipe import Recipe
 
 Values = NDArray[Any] | Tensor | Jagged | Sequence[NDArray[Any]] | Sequence[bytes]

@@ -20,9 +20,11 @@ from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.schemas.datasets import manifest as manifests
 from trainyard.schemas.datasets.manifest import Column, RecordBatch
-from trainyard.trainer.data.loader import Loader, prefetch
+from trainyard.trainer.data.loader import Loader
 from trainyard.trainer.data.order import Order
-from trainyard.trainer.data.reading.split_reader import SplitReader, _to_rows
+from trainyard.trainer.data.prefetching import prefetch
+from trainyard.trainer.data.reading.blocks import _to_rows
+from trainyard.trainer.data.reading.split_reader import SplitReader
 
 MEBIBYTE = 1 << 20
 
