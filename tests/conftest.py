@@ -49,7 +49,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     of_all_tests = {
         *re.findall(r"mark\.(\w+)", "".join(re.findall(r"^pytestmark = (?:\[[^\]]*|.*)", text, re.MULTILINE)))
     }
-    return bool(of_all_tests & left_out) or any(f"mark.{name}" not in text for name in required) or None
+    by_fixture = {system for fixture, system in STARTED_BY.items() if fixture in text}
+    named = {name for name in required if f"mark.{name}" in text} | by_fixture
+    return bool(of_all_tests & left_out) or bool(required - named) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 
-QUICK = ("-m", "not ranks and not spark and not airflow and not cluster and not slow")
+QUICK = ("-m", "not ranks and not spark and not airflow and not cluster and not browser and not slow")
 CLUSTER = (
     "-k", "not share_its_gpus and not lost_a_worker", "tests/cluster/test_preflight.py",
     "tests/cluster/test_storage.py", "tests/cluster/test_pipeline.py",

@@ -7,7 +7,7 @@
 | `sh` | run by bash |
 | `sh fails` | run by bash, and must fail |
 | `sh cluster` | run on a real Hadoop, in `tests/cluster` |
-| `sh installed` | run with the installed wheel, in `tests/packaging` |
+| `sh installed` | run with the installed wheel by `make fresh` |
 | `output` | compared with the output of the block before; `...` matches anything |
 | `xml`, `ini`, `json` | parsed |
 | `text` | nothing: a diagram, a formula, a command line of another system |

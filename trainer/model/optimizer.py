@@ -12,6 +12,9 @@ from trainyard.errors import TrainyardError
 from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.model.sparse import refuse_sparse_gradients
 
+MAX_VALUES = 3
+"""How many values of a setting a description has."""
+
 
 def build_optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:
     """Return the optimizer of the parameters of `model` that are trained.
@@ -36,14 +39,18 @@ def build_optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:
 def describe_optimizer(optimizer: Optimizer) -> str:
     """Return the class of an optimizer, its learning rate, and what differs from the defaults: `SGD(lr=0.1)`.
 
-    A setting that its groups of parameters have in different values has all of them.
+    Of a setting with different values for groups of parameters, the first values are named. An optimizer that is not
+    torch's may have nothing but groups.
     """
+    own, parameters = getattr(optimizer, "defaults", {}), inspect.signature(type(optimizer)).parameters
+    defaults = {name: parameter.default for name, parameter in parameters.items() if name in own}
     settings = []
-    for name, parameter in inspect.signature(type(optimizer)).parameters.items():
-        groups = [group for group in optimizer.param_groups if name in optimizer.defaults and name in group]
-        values = dict.fromkeys(str(group.get(f"initial_{name}", group[name])) for group in groups)
-        if values and (name == "lr" or list(values) != [str(parameter.default)]):
-            settings.append(f"{name}={' and '.join(values)}")
+    for name in dict.fromkeys(("lr", *defaults)):
+        groups = [group for group in optimizer.param_groups if name in group]
+        values = list(dict.fromkeys(str(group.get(f"initial_{name}", group[name])) for group in groups))
+        if values and (name == "lr" or values != [str(defaults[name])]):
+            more = [f"{len(values) - MAX_VALUES} others"] if len(values) > MAX_VALUES else []
+            settings.append(f"{name}={' and '.join([*values[:MAX_VALUES], *more])}")
     return f"{type(optimizer).__name__}({', '.join(settings)})"
 
 

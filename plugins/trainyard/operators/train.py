@@ -74,8 +74,9 @@ class TrainOperator(WorkerGroupOperator):
         """Return the spec's fields, with the URIs of other tasks' results in the parameters."""
         fields = super().locate_fields()
         for field in ("recipe_params", "loop_params"):
-            if isinstance(params := fields[field], Mapping):
-                fields[field] = {name: replace_results(value) for name, value in params.items()}
+            fields[field] = _replace_each(fields[field])
+        if isinstance(strategy := fields["strategy"], Mapping) and "params" in strategy:
+            fields["strategy"] = {**strategy, "params": _replace_each(strategy["params"])}
         if isinstance(since := fields["dataset_since"], str) and since.isdecimal():
             fields["dataset_since"] = int(since)  # a template renders to text, and no model has a name of digits alone
         return fields
@@ -88,3 +89,8 @@ class TrainOperator(WorkerGroupOperator):
         """Return what the job's Python imports on the nodes, with what the formats of the model need."""
         extra = [name for format in spec["formats"] for name in MODULES_OF_FORMATS.get(format, ())]
         return (*super().modules(spec), *dict.fromkeys(extra))
+
+
+def _replace_each(params: Any) -> Any:
+    """Return parameters with the URIs of other tasks' results in place of these."""
+    return {name: replace_results(each) for name, each in params.items()} if isinstance(params, Mapping) else params

@@ -157,7 +157,7 @@ def render_page(
         trainings=_build_trainings(root, records, trace, specs or {}),
         evaluations=_read_evaluations(root, [one for one in results if isinstance(one, EvaluationResult)], unreadable),
         datasets=[_read_dataset(root, one, unreadable) for one in results if isinstance(one, DatasetResult)],
-        members=settings.name_members(specs or {}),
+        members=settings.name_members(root, specs or {}),
         unreadable=unreadable or {},
     )
 

@@ -9,7 +9,10 @@ from trainyard.schemas.document import Part
 from trainyard.schemas.results import ModelResult
 from trainyard.schemas.specs.strategies import StrategyOptions
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
+from trainyard.text import shorten
 
+MAX_VALUE, MAX_NAME, MAX_LINE = 48, 120, 400
+"""The characters of a value, of what distinguishes a training, and of a line."""
 ALWAYS = ("epochs", "batch_size", "seed")
 """The options that are shown although they have their defaults."""
 
@@ -32,31 +35,36 @@ def describe_training(root: str, spec: TrainSpec, result: ModelResult | None = N
         ("Workers", f"{_describe_workers(spec, result)}, {_describe_strategy(spec.strategy)}"),
         ("Model", f"{result.parameters:,} parameters" if result and result.parameters is not None else ""),
     ]
-    return [(name, value) for name, value in lines if value]
+    return [(name, shorten(value, MAX_LINE)) for name, value in lines if value]
 
 
-def name_members(specs: Mapping[str, TrainSpec]) -> dict[str, str]:
+def name_members(root: str, specs: Mapping[str, TrainSpec]) -> dict[str, str]:
     """Return what distinguishes each training of a mapped task from the others: task -> `rate=0.1, batch_size=32`.
 
     Args:
+        root: The storage root, without which names of datasets and models are shown.
         specs: What the trainings of a run were asked to do, by task.
     """
     members: dict[str, dict[str, dict[str, str]]] = {}
     for task, spec in specs.items():
         if spec.task_key.map_index >= 0:
-            members.setdefault(spec.task_key.task_id, {})[task] = _flatten(spec)
+            members.setdefault(spec.task_key.task_id, {})[task] = _flatten(root, spec)
     return {
-        task: ", ".join(f"{name}={settings.get(name, 'default')}" for name in _find_different(of_task.values()))
+        task: shorten(", ".join(f"{name}={settings.get(name, 'default')}" for name in different), MAX_NAME)
         for of_task in members.values()
+        for different in [_find_different(of_task.values())]
         for task, settings in of_task.items()
     }
 
 
-def _flatten(spec: TrainSpec) -> dict[str, str]:
-    """Return what a person may vary, by name."""
-    dumped = spec.model_dump(include={"recipe", "loop", "dataset", "start_from", "workers", "epoch_models"})
-    dumped |= spec.options.model_dump() | spec.recipe_params | spec.loop_params
-    return {name: str(value) for name, value in dumped.items()} | {"strategy": _describe_strategy(spec.strategy)}
+def _flatten(root: str, spec: TrainSpec) -> dict[str, str]:
+    """Return what a person may vary, by name; a parameter that is named as an option has what has it in front."""
+    settings = spec.model_dump(include={"recipe", "loop", "workers", "epoch_models"}) | spec.options.model_dump()
+    settings |= {"data": _describe_data(root, spec, None), "start_from": _shorten(root, spec.start_from or "")}
+    settings["strategy"] = _describe_strategy(spec.strategy)
+    for option, values in (("recipe_params", spec.recipe_params), ("loop_params", spec.loop_params)):
+        settings |= {f"{option}.{name}" if name in settings else name: value for name, value in values.items()}
+    return {name: shorten(str(value), MAX_VALUE) for name, value in settings.items()}
 
 
 def _find_different(members: Collection[Mapping[str, str]]) -> list[str]:
@@ -87,9 +95,10 @@ def _describe_data(root: str, spec: TrainSpec, result: ModelResult | None) -> st
     version = result.dataset_version if result else spec.dataset_version
     parts = [_name_version(root, spec.dataset, version)]
     if spec.dataset_since is not None:
-        parts.append(f"what was added since {_shorten(root, str(spec.dataset_since))}")
+        since = f"version {spec.dataset_since}" if isinstance(spec.dataset_since, int) else spec.dataset_since
+        parts.append(f"what was added since {_shorten(root, since)}")
     for mixed in spec.mix:
-        parts.append(f"{mixed.share:.0%} of {_name_version(root, mixed.dataset, mixed.version)}")
+        parts.append(f"{mixed.share:.3g} of {_name_version(root, mixed.dataset, mixed.version)}")
     if result and result.rows is not None:
         parts.append(f"{result.rows:,} rows an epoch")
     return ", ".join(parts)

@@ -57,16 +57,36 @@ def test_the_trainings_of_a_sweep_are_named_by_what_differs() -> None:
         )
         for index, rate in enumerate(rates)
     }  # fmt: skip
-    assert name_members(sweep | {"teach": spec(recipe="toy.teacher:network")}) == {
+    assert name_members("file:///s", sweep | {"teach": spec(recipe="toy.teacher:network")}) == {
         "train@0": "batch_size=32, rate=0.1",
         "train@1": "batch_size=64, rate=0.01",
     }
 
 
+@pytest.mark.parametrize(
+    ("varied", "names"),
+    [
+        ([{"dataset": "file:///s/a"}, {"dataset": "file:///s/b"}], ["data=a", "data=b"]),
+        ([{"dataset_version": 1}, {"dataset_version": 2}], ["data=toy/dataset@1", "data=toy/dataset@2"]),
+        ([{"recipe_params": {"epochs": 3}}, {"recipe_params": {"epochs": 4}}],
+         ["recipe_params.epochs=3", "recipe_params.epochs=4"]),
+        ([{"recipe_params": {"columns": ["c"] * 2000}}, {"recipe_params": {"columns": ["d"] * 2000}}],
+         ["columns=['c', 'c', 'c', 'c', 'c', 'c', 'c', 'c', 'c', '…",
+          "columns=['d', 'd', 'd', 'd', 'd', 'd', 'd', 'd', 'd', '…"]),
+    ],
+)  # fmt: skip
+def test_whatever_differs_is_named_in_few_characters(varied: list[dict[str, Any]], names: list[str]) -> None:
+    sweep = {
+        f"train@{index}": spec(task_key=KEY.model_copy(update={"map_index": index}), **fields)
+        for index, fields in enumerate(varied)
+    }
+    assert list(name_members("file:///s", sweep).values()) == names
+
+
 def test_a_parameter_that_one_training_of_a_sweep_has_is_the_default_of_the_others() -> None:
     keys = [KEY.model_copy(update={"map_index": index}) for index in range(2)]
     sweep = {"train@0": spec(task_key=keys[0]), "train@1": spec(task_key=keys[1], recipe_params={"width": 8})}
-    assert name_members(sweep) == {"train@0": "width=default", "train@1": "width=8"}
+    assert name_members("file:///s", sweep) == {"train@0": "width=default", "train@1": "width=8"}
 
 
 @pytest.mark.parametrize(
@@ -79,9 +99,9 @@ def test_a_parameter_that_one_training_of_a_sweep_has_is_the_default_of_the_othe
         ({"start_from": "file:///s/toy/champion@1a2b"}, "Begins with", "toy/champion@1a2b"),
         ({"dataset_since": "file:///s/toy/champion@1a2b"}, "Data",
          "toy/dataset, what was added since toy/champion@1a2b"),
-        ({"dataset_since": 0}, "Data", "toy/dataset, what was added since 0"),
+        ({"dataset_since": 0}, "Data", "toy/dataset, what was added since version 0"),
         ({"mix": [{"dataset": "hdfs:///other", "share": 0.25, "version": 2}]}, "Data",
-         "toy/dataset, 25% of hdfs:///other@2"),
+         "toy/dataset, 0.25 of hdfs:///other@2"),
     ],
 )  # fmt: skip
 def test_what_a_training_may_have_besides(fields: dict[str, Any], name: str, value: str) -> None:

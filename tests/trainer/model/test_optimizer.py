@@ -13,6 +13,20 @@ from torch.optim.lr_scheduler import LinearLR
 from trainyard.trainer.model.optimizer import describe_optimizer
 
 
+class Hidden(AdamW):
+    """An optimizer that does not name its learning rate."""
+
+    def __init__(self, parameters: list[torch.Tensor], weight_decay: float = 0.0, **settings: float) -> None:
+        super().__init__(parameters, lr=0.5, weight_decay=0.1, **settings)
+
+
+class Delegating(Optimizer):
+    """An optimizer around another one, as Lookahead and SAM are, that was never initialized itself."""
+
+    def __init__(self, parameters: list[torch.Tensor]) -> None:
+        self.param_groups = SGD(parameters, 0.25).param_groups
+
+
 @pytest.mark.parametrize(
     ("build", "text"),
     [
@@ -23,6 +37,10 @@ from trainyard.trainer.model.optimizer import describe_optimizer
         (lambda parameters: Adam(parameters, betas=(0.5, 0.9)), "Adam(lr=0.001, betas=(0.5, 0.9))"),
         (lambda parameters: SGD([{"params": each, "lr": 0.1 / n} for n, each in enumerate(parameters, 1)]),
          "SGD(lr=0.1 and 0.05)"),
+        (lambda _: SGD([{"params": [nn.Parameter(torch.zeros(1))], "lr": float(number)} for number in range(9)]),
+         "SGD(lr=0.0 and 1.0 and 2.0 and 6 others)"),
+        (Hidden, "Hidden(lr=0.5, weight_decay=0.1)"),
+        (Delegating, "Delegating(lr=0.25)"),
     ],
 )  # fmt: skip
 def test_a_text_has_the_learning_rate_and_what_differs_from_the_defaults(

@@ -33,7 +33,7 @@ from trainyard.schemas.specs.fields import (
     refuse_string,
 )
 from trainyard.schemas.specs.job import JobSpec
-from trainyard.schemas.specs.strategies import Allreduce, Strategy, StrategyOptions
+from trainyard.schemas.specs.strategies import Allreduce, OwnStrategy, Strategy, StrategyOptions
 from trainyard.schemas.validation.complaints import NOT_GIVEN
 
 
@@ -94,7 +94,7 @@ def refuse_combinations(strategy: StrategyOptions, options: TrainOptions) -> Non
     """Raise ValueError for a strategy and options that exclude each other."""
     if options.precision == "float16" and not strategy.SCALED:
         raise ValueError(
-            f"strategy={strategy.name!r} and precision='float16' exclude each other: the loss scale differs "
+            f"strategy={strategy.name!r} and precision='float16' exclude each other: the loss scale may differ "
             "between workers; write precision='bfloat16'"
         )
     if options.precision == "float16" and isinstance(strategy, Allreduce) and strategy.compression == "powersgd":
@@ -222,3 +222,5 @@ class TrainSpec(JobSpec):
         yield from (refer_to_model(name) for name in (self.start_from, self.dataset_since) if isinstance(name, str))
         yield from find_results(self.recipe_params)
         yield from find_results(self.loop_params)
+        if isinstance(self.strategy, OwnStrategy):
+            yield from find_results(self.strategy.params)

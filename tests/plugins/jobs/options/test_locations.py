@@ -27,6 +27,7 @@ from trainyard.operators import (
     TrainOperator,
 )
 from trainyard.schemas.specs.job import JobSpec
+from trainyard.schemas.specs.strategies import OwnStrategy
 from trainyard.schemas.specs.task_key import TaskKey
 
 RESULT = {"uri": "file:///s/toy/result", "version": 3}
@@ -88,6 +89,12 @@ def build_spec(operator: JobOperator) -> JobSpec:
         (TrainOperator, TRAIN | {"dataset": RESULT}, "dataset", RESULT["uri"]),
         (TrainOperator, TRAIN | {"dataset": RESULT}, "dataset_version", 3),
         (TrainOperator, TRAIN | {"recipe_params": {"teacher": RESULT}}, "recipe_params", {"teacher": RESULT["uri"]}),
+        (
+            TrainOperator,
+            TRAIN | {"strategy": {"name": "toy.recipe:network", "params": {"table": RESULT}}},
+            "strategy",
+            OwnStrategy(name="toy.recipe:network", params={"table": RESULT["uri"]}),
+        ),
         (EvaluateOperator, EVALUATE | {"model": RESULT}, "model", RESULT["uri"]),
         (PredictOperator, PREDICT | {"model": RESULT}, "model", RESULT["uri"]),
         (FeaturizeOperator, EXPORT | {"model": RESULT, "layer": "pool"}, "model", RESULT["uri"]),
