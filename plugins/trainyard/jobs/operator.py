@@ -90,9 +90,7 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         named = [name for name in options if not name.startswith("_")]
         if clauses := unknown_options(named, cls.PARAMETERS, FAMILIAR):
             raise TrainyardError(validation.message(cls.__name__, options.get("task_id"), clauses))
-        operator = super().__new__(cls)
-        vars(operator)["_is_one_of_several"] = "_airflow_from_mapped" in options  # Airflow's __setattr__ needs more
-        return operator  # type: ignore[no-any-return]
+        return cast(JobOperator, super().__new__(cls, *args, **options))
 
     def __init__(
         self,
@@ -120,7 +118,7 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         self.pool = choose_pool(self.pool, profile, conn_id)
         self._names_output = self.OUTPUT is not None and self.output_name is None
         if self._names_output and self.OUTPUT:
-            setattr(self, ATTRIBUTES.get(self.OUTPUT, self.OUTPUT), name_output(self, self._is_one_of_several))
+            setattr(self, ATTRIBUTES.get(self.OUTPUT, self.OUTPUT), name_output(self, self.is_one_of_several))
         self.memory = self.REQUIREMENTS.memory if memory is None else memory
         self.driver_memory = self.REQUIREMENTS.driver_memory if driver_memory is None else driver_memory
         self.placement = Placement() if placement is None else placement

@@ -58,6 +58,14 @@ class HasOptions(metaclass=_OptionsType):
     PARAMETERS: ClassVar[Mapping[str, inspect.Parameter]] = {}
     template_fields: ClassVar[Sequence[str]] = ()
     template_fields_renderers: ClassVar[dict[str, str]] = {}
+    is_one_of_several: bool
+    """Whether it is one of the tasks of a mapped operator."""
+
+    def __new__(cls, *args: Any, **options: Any) -> HasOptions:
+        """Note whether Airflow unmaps a mapped operator."""
+        operator: HasOptions = super().__new__(cls)
+        vars(operator)["is_one_of_several"] = "_airflow_from_mapped" in options  # Airflow's __setattr__ needs more
+        return operator
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
