@@ -226,6 +226,14 @@ def test_the_version_of_an_ensemble_follows_from_its_members_and_how_they_are_co
     assert all(references[uri] == artifact.weights_sha256 for uri, artifact in found)
 
 
+def test_an_ensemble_refers_to_what_each_of_its_members_read(tmp_path: Path) -> None:
+    found = [model_artifact.find(train(tmp_path, name)) for name in ("a", "bb")]
+    other = found[1][1].model_copy(update={"dataset": "/other", "dataset_version": 7})
+    ensemble = ensembles.build([found[0], (found[1][0], other)])
+    references = {(reference.uri, reference.version) for reference in ensemble.references()}
+    assert {(found[0][1].dataset, found[0][1].dataset_version), ("/other", 7)} < references
+
+
 @pytest.mark.parametrize(
     ("recipe", "params", "message"),
     [
