@@ -65,13 +65,11 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
     Attributes:
         SPEC: The spec of the job.
         OPTIONS: The options beside the fields of the spec.
-        OUTPUT: The option that names what the job writes, or None; it is a field of the spec of the type `Output`.
         REQUIREMENTS: What the job needs on the nodes.
     """
 
     SPEC: ClassVar[type[JobSpec]]
     OPTIONS: ClassVar[type[CommonOptions]] = CommonOptions
-    OUTPUT: ClassVar[str | None] = None
     REQUIREMENTS: ClassVar[Requirements] = requirements.SPARK
 
     conf: dict[str, str] | None
@@ -161,11 +159,6 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
     def resolve_fields(self, root: str) -> dict[str, Any]:
         """Return the spec's fields, with names of things in storage resolved below the storage root `root`."""
         return change_all(self.SPEC, self.locate_fields(), Kind.LOCATION, partial(resolve_names, root))
-
-    @property
-    def output_name(self) -> Any:
-        """What the job writes, as the operator names it; None for a job that writes nothing."""
-        return getattr(self, ATTRIBUTES.get(self.OUTPUT, self.OUTPUT)) if self.OUTPUT else None
 
     @property
     def title(self) -> str:

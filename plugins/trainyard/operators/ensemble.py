@@ -50,6 +50,7 @@ class EnsembleOperator(HasOptions, BaseOperator):  # type: ignore[misc]
     """
 
     OPTIONS = EnsembleOptions
+    OUTPUT = "model"
 
     models: Any
 
