@@ -1,4 +1,4 @@
-"""Train a model for each island, each on a dataset of its own, at once."""
+"""Train a model for each of two islands, each on a dataset of its own, at once."""
 
 from pathlib import Path
 

@@ -114,8 +114,9 @@ def render_commands() -> str:
     root = parser()
     return page(
         "Command line",
-        "`trainyard`, or `python -m trainyard`. The exit status is 0, 1 after an error or a failed check, and 2 for "
-        "arguments that are not valid.",
+        "`trainyard`, or `python -m trainyard`. The exit status is 0, 1 after an error or a failed check, 2 for "
+        "arguments that are not valid, and 141 if the reader of the output has closed it, as `head` does. "
+        "`trainyard --version` prints the version.",
         *(_render_command(command, text) for command, text in _commands(root)),
     )
 
@@ -148,7 +149,8 @@ def _names(action: argparse.Action) -> str:
     if not action.option_strings:
         return code(metavar or action.dest.upper())
     value = metavar or (f"{{{','.join(map(str, action.choices))}}}" if action.choices else action.dest.upper())
-    return code(f"{action.option_strings[-1]} {value}".strip() if action.nargs != 0 else action.option_strings[-1])
+    names = ", ".join(action.option_strings)
+    return code(names if action.nargs == 0 else f"{names} {value}".strip())
 
 
 def _action_default(action: argparse.Action) -> str:

@@ -50,6 +50,12 @@ def test_every_argument_and_field_has_a_type_and_a_meaning(rendered: dict[str, s
     assert [row for row in rows if not all((row[0], row[1], row[-1]))] == []
 
 
+def test_commands_are_shown_with_their_short_options_and_all_exit_statuses(rendered: dict[str, str]) -> None:
+    page = rendered["reference/cli.md"]
+    for text in ("`-o, --output {table,json,yaml}`", "`-y, --yes`", "`trainyard --version`", " and 141 if "):
+        assert text in page
+
+
 def test_functions_are_shown_as_they_are_called(rendered: dict[str, str]) -> None:
     page, fields = rendered["reference/python.md"], rendered["reference/schema-fields.md"]
     assert "`load_model(model, recipe=None)`" in page

@@ -34,8 +34,9 @@ def trace(model: TrainedModel) -> ExportedProgram:
     """Return the program of a model.
 
     Raises:
-        TrainyardError: torch.export cannot trace it.
+        TrainyardError: torch.export cannot trace it, or it is an ensemble whose members decode a column differently.
     """
+    _check_decoders(model)
     try:
         return torch.export.export(Program(model), (build_example(model),), dynamic_shapes=build_shapes(model))
     except Exception as error:
@@ -43,6 +44,21 @@ def trace(model: TrainedModel) -> ExportedProgram:
             f"recipe {model.artifact.recipe!r}: torch.export cannot trace its model, or its predict: {error}. Branch "
             "on shapes and parameters only, not on the values of tensors."
         ) from error
+
+
+def _check_decoders(model: TrainedModel) -> None:
+    """Check that all members of an ensemble take the same numbers: a program has one input for each column."""
+    owners: dict[str, TrainedModel] = {}
+    for member in model.members:
+        _check_decoders(member)
+        for column, decode in member.recipe.decode.items():
+            owner = owners.setdefault(column, member)
+            if owner.recipe.decode[column] != decode:
+                raise TrainyardError(
+                    f"{owner.uri} and {member.uri} decode the column {column!r} by two functions, and a program takes "
+                    f"the decoded column once. Write one function of a module as decode={{{column!r}: ...}} in both "
+                    "recipes, or export as mlflow."
+                )
 
 
 def build_example(model: TrainedModel) -> dict[str, Tensor]:

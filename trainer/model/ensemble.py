@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainyard.errors import TrainyardError
+from trainyard.schemas.heads import ONLY
 from trainyard.schemas.model_artifact import Combination
 from trainyard.trainer.model import loss_kinds
 from trainyard.trainer.model.heads import Head
@@ -44,15 +45,26 @@ class EnsembleNetwork(nn.Module):
 
     def forward(self, batch: Batch) -> Any:
         """Return the combined output; with heads, a dict of them."""
-        outputs = [member(batch) for member in self.members]
-        if not isinstance(outputs[0], Mapping):
-            (head,) = self._heads.values()
-            return self._combine(head, outputs)
+        return self.combine([member(batch) for member in self.members])
+
+    def combine(self, outputs: Sequence[Any]) -> Any:
+        """Return the combined output from those of the members, in their order.
+
+        Raises:
+            TrainyardError: The outputs of two members differ in shape, or one is no tensor.
+        """
+        if ONLY in self._heads:
+            return self._combine(self._heads[ONLY], outputs)
         return {name: self._combine(head, [one[name] for one in outputs]) for name, head in self._heads.items()}
 
-    def _combine(self, head: Head, outputs: Sequence[Tensor]) -> Tensor:
+    def _combine(self, head: Head, outputs: Sequence[Any]) -> Tensor:
         first = _describe(outputs[0])
         for name, output in zip(self._names, outputs, strict=True):
+            if not isinstance(output, Tensor):
+                raise TrainyardError(
+                    f"the models of an ensemble must return tensors, but {name} returns a {type(output).__name__}; "
+                    "write heads= in its recipe, and train it again."
+                )
             if (described := _describe(output)) != first:
                 raise TrainyardError(
                     f"the models of an ensemble must have the same outputs, but that of {self._names[0]} is {first}, "

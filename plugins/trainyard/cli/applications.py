@@ -109,6 +109,7 @@ def _reap(chosen: argparse.Namespace) -> int:
     from trainyard.checks.airflow_database import list_ids, read_state
     from trainyard.hooks.trainyard import TrainyardHook
     from trainyard.jobs import orphans
+    from trainyard.schemas.runs.owner import remove_owner
     from trainyard.yarn import cluster
 
     manager = cluster.resource_manager()
@@ -117,13 +118,23 @@ def _reap(chosen: argparse.Namespace) -> int:
     live = orphans.list_live(manager, root, airflow, read_state)
     show(chosen, live, lambda: orphans.as_text(live, root) if live else "No application runs.")
     orphaned = sum(one.verdict == "orphaned" for one in live)
-    if (orphaned or chosen.dry_run) and not is_confirmed(chosen, f"End {_count(orphaned)}"):
+    stale = orphans.list_stale_owners(root, live, airflow, read_state)
+    question = f"End {_count(orphaned)}{_count_records(', and remove', stale)}"
+    if (orphaned or stale or chosen.dry_run) and not is_confirmed(chosen, question):
         return 0
     killed, refused = orphans.kill_orphans(manager, live, partial(report, chosen))
-    report(chosen, f"Ended {_count(len(killed))}.")
-    orphans.remove_stale_owners(root, live, airflow, read_state)
+    for submission in stale:
+        remove_owner(root, submission)
+    report(chosen, f"Ended {_count(len(killed))}{_count_records(', and removed', stale)}.")
     return 1 if refused else 0
 
 
 def _count(orphaned: int) -> str:
     return f"{orphaned} orphaned application{'s' * (orphaned != 1)}"
+
+
+def _count_records(verb: str, submissions: list[str]) -> str:
+    """Return what happens to the owner records of submissions; "" without any."""
+    count = len(submissions)
+    records = "1 record of a task that has ended" if count == 1 else f"{count} records of tasks that have ended"
+    return f"{verb} {records}" if count else ""

@@ -100,8 +100,8 @@ def _verify(chosen: argparse.Namespace) -> int:
 def _versions(chosen: argparse.Namespace) -> int:
     manifest.read_version(chosen.dataset)
     listed = list(versions.iterate(chosen.dataset))
-    fields = {"number", "rows", "content_hash", "partitions", "provenance"}
-    value = [version.model_dump(mode="json", include=fields) for version in listed]
+    fields = {"number", "content_hash", "partitions", "provenance"}
+    value = [{"rows": version.rows} | version.model_dump(mode="json", include=fields) for version in listed]
     show(chosen, value, lambda: "\n".join(dataset_text.describe_versions(listed)))
     return 0
 

@@ -36,7 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
         `head` does.
     """
     if arguments is None:
-        os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "CRITICAL")  # it logs an error of a DAG twice
+        # Else the output has lines of the log, and an error of a DAG is printed twice.
+        os.environ["AIRFLOW__LOGGING__LOGGING_LEVEL"] = "CRITICAL"
     chosen = parser().parse_args(arguments)
     try:
         with while_person_waits():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -19,6 +20,8 @@ from trainyard.schemas.specs.fields import Format
 from trainyard.schemas.version_suffix import split_version
 
 _MODEL = "name below the storage root, URI or path of the model"
+_OF_WEIGHTS = re.compile(r"(^|\.artifact\.)weights\b")
+"""The paths of the files of weights, of a model or of a member of an ensemble."""
 PROMOTED = {"promoted": "promoted_at", "why": "why"}
 """The columns of a version about its promotion, and the fields that they have."""
 
@@ -64,9 +67,10 @@ def list_models(root: str, unreadable: dict[str, str]) -> list[dict[str, Any]]:
 
 
 def compare(old: ModelArtifact, new: ModelArtifact) -> list[dict[str, Any]]:
-    """Return a row for each value that differs between two models, named by its path."""
-    one, other = (dict(_flatten(artifact.model_dump(mode="json", exclude={"weights"}))) for artifact in (old, new))
-    paths = [path for path in dict.fromkeys([*one, *other]) if one.get(path) != other.get(path)]
+    """Return a row for each value that differs between two models, named by its path; without files of weights."""
+    one, other = (dict(_flatten(artifact.model_dump(mode="json"))) for artifact in (old, new))
+    known = [path for path in dict.fromkeys([*one, *other]) if not _OF_WEIGHTS.search(path)]
+    paths = [path for path in known if one.get(path) != other.get(path)]
     return [{"field": path, "old": one.get(path), "new": other.get(path)} for path in paths]
 
 
@@ -116,7 +120,9 @@ def _describe(artifact: ModelArtifact) -> dict[str, Any]:
 
 
 def _flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values inside an object of JSON, each with its path."""
+    """Yield the values inside an object of JSON, each with its path; a list of numbers or texts is one value."""
+    if isinstance(value, list) and any(isinstance(part, dict) for part in value):
+        value = {str(number): part for number, part in enumerate(value)}
     if isinstance(value, dict):
         for name, part in value.items():
             yield from _flatten(part, f"{path}.{name}" if path else name)

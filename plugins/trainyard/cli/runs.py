@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from trainyard.cli.output import add_output, show, show_rows
+from trainyard.cli.output import add_output, show, show_rows, show_unreadable
 from trainyard.errors import TrainyardError
 from trainyard.files import storage, uris
 from trainyard.planning.paths import path_safe, run_directory
@@ -73,20 +73,23 @@ def find_run(root: str, name: str) -> str:
     return run_directory(root, dag_id, run_id) if slash else newest_run(root, dag_id)
 
 
-def list_runs(root: str, dag_id: str | None, limit: int) -> list[dict[str, Any]]:
+def list_runs(root: str, dag_id: str | None, limit: int, unreadable: dict[str, str]) -> list[dict[str, Any]]:
     """Return a row for each of the runs below a storage root that changed last.
+
+    A row has the tasks that have ended, not those that still run or wait.
 
     Args:
         root: The storage root.
         dag_id: The DAG, None for all.
         limit: How many runs.
+        unreadable: Where to note why a record cannot be read.
     """
     top = uris.join(root, "runs")
-    dags = [path_safe(dag_id)] if dag_id else storage.list_names(top)
-    names = [f"{dag}/{run}" for dag in dags for run in storage.list_names(uris.join(top, dag))]
-    changed = {name: _last_change(uris.join(top, name)) for name in names if not name.startswith(".")}
+    dags = [path_safe(dag_id)] if dag_id else _list_visible(top)
+    names = [f"{dag}/{run}" for dag in dags for run in _list_visible(uris.join(top, dag))]
+    changed = {name: _last_change(uris.join(top, name)) for name in names}
     newest = sorted(filter(changed.get, changed), key=lambda name: changed[name], reverse=True)
-    return [_describe_run(top, name, changed[name]) for name in newest[:limit]]
+    return [_describe_run(top, name, changed[name], unreadable) for name in newest[:limit]]
 
 
 def newest_run(root: str, dag_id: str) -> str:
@@ -96,27 +99,34 @@ def newest_run(root: str, dag_id: str) -> str:
         TrainyardError: The DAG has no run below `root`.
     """
     runs = uris.join(root, "runs", path_safe(dag_id))
-    directories = [uris.join(runs, name) for name in storage.list_names(runs)]
+    directories = [uris.join(runs, name) for name in _list_visible(runs)]
     for directory in sorted(directories, key=_last_change, reverse=True):
         if _is_readable(directory):
             return directory
     raise TrainyardError(f"DAG {dag_id!r} has no readable run in {runs}.")
 
 
-def _describe_run(top: str, name: str, changed: float) -> dict[str, Any]:
-    """Return the row of a run."""
-    unreadable: dict[str, str] = {}
-    ends = outcomes.read_run(uris.join(top, name), unreadable)
+def _list_visible(directory: str) -> list[str]:
+    """Return the names in a directory, without those of runs that are being removed."""
+    return [name for name in storage.list_names(directory) if not name.startswith(".")]
+
+
+def _describe_run(top: str, name: str, changed: float, unreadable: dict[str, str]) -> dict[str, Any]:
+    """Return the row of a run; note why its records cannot be read."""
+    problems: dict[str, str] = {}
+    ends = outcomes.read_run(uris.join(top, name), problems)
+    unreadable |= {f"{name}/{file}": why for file, why in problems.items()}
     failed = [end.task_key.task for end in ends if end.status == "failed"]
     return {
-        "run": name, "status": "failed" if failed else "unreadable" if unreadable else "succeeded", "tasks": len(ends),
-        "failed": ", ".join(failed), "changed": datetime.fromtimestamp(changed, UTC).isoformat(timespec="seconds"),
+        "run": name, "ended": len(ends), "failed": ", ".join(failed),
+        "changed": datetime.fromtimestamp(changed, UTC).isoformat(timespec="seconds"),
     }  # fmt: skip
 
 
 def _list(chosen: argparse.Namespace) -> int:
-    show_rows(chosen, list_runs(_read_root(chosen), chosen.dag_id, chosen.limit), "There is no run.")
-    return 0
+    unreadable: dict[str, str] = {}
+    show_rows(chosen, list_runs(_read_root(chosen), chosen.dag_id, chosen.limit, unreadable), "There is no run.")
+    return show_unreadable(unreadable)
 
 
 def _show(chosen: argparse.Namespace) -> int:

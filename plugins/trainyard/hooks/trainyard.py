@@ -145,6 +145,11 @@ class TrainyardHook(BaseHook):  # type: ignore[misc]
                     'extra {"storage": "file:///..."}.'
                 ) from None
             return {}
+        except ValueError:
+            raise TrainyardError(
+                f"connection {self.conn_id!r} is not valid JSON where Airflow reads it, in the environment or a "
+                'secrets backend; write {"conn_type": "trainyard", "extra": {"storage": "file:///data/trainyard"}}.'
+            ) from None
         extra = read_extra(self.conn_id, text, '{"storage": "file:///data/trainyard"}')
         if unknown := [key for key in extra if key not in EXTRA_FIELDS]:
             raise TrainyardError(

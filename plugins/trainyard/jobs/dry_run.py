@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jinja2
@@ -18,6 +18,7 @@ from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.files import uris
 from trainyard.hooks.trainyard import Settings
 from trainyard.jobs.operator import JobOperator
+from trainyard.jobs.options.base import HasOptions
 from trainyard.jobs.options.locations import find_all
 from trainyard.jobs.options.validation import UNRENDERED, is_pending, pending_options, validated
 from trainyard.planning.paths import run_directory
@@ -69,11 +70,6 @@ def as_text(plans: list[TaskPlan]) -> str:
         parts += [_details(item.plan)] if item.plan else []
         parts += [f"{item.task_id}: {why}"] if (why := item.problem or item.note) else []
     return "\n\n".join(parts)
-
-
-def as_json(plans: list[TaskPlan]) -> str:
-    """Return all plans as JSON."""
-    return json.dumps([asdict(item) for item in plans], indent=1, default=lambda part: part.model_dump(mode="json"))
 
 
 def is_job(task: Any) -> bool:
@@ -181,7 +177,8 @@ def _render(task: JobOperator, value: Any, context: Mapping[str, Any], root: str
 
 def _render_result(result: PlainXComArg, root: str) -> Any:
     """Return what is known before a run of the result of another task, or of one of its keys."""
-    if not isinstance(upstream := result.operator, JobOperator):
+    upstream = result.operator
+    if not isinstance(upstream, JobOperator) and not (isinstance(upstream, HasOptions) and upstream.OUTPUT):
         return str(result)
     if result.key == "uri":
         return _locate_output(upstream, root)
@@ -191,7 +188,7 @@ def _render_result(result: PlainXComArg, root: str) -> Any:
     return {"uri": _locate_output(upstream, root)} | of_dataset
 
 
-def _locate_output(upstream: JobOperator, root: str) -> str:
+def _locate_output(upstream: HasOptions, root: str) -> str:
     """Return the URI of what another task writes; it may be a template."""
     name = upstream.output_name
     return uris.resolve(root, name) if isinstance(name, str) else UNRENDERED

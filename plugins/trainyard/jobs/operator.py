@@ -65,13 +65,11 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
     Attributes:
         SPEC: The spec of the job.
         OPTIONS: The options beside the fields of the spec.
-        OUTPUT: The option that names what the job writes, or None; it is a field of the spec of the type `Output`.
         REQUIREMENTS: What the job needs on the nodes.
     """
 
     SPEC: ClassVar[type[JobSpec]]
     OPTIONS: ClassVar[type[CommonOptions]] = CommonOptions
-    OUTPUT: ClassVar[str | None] = None
     REQUIREMENTS: ClassVar[Requirements] = requirements.SPARK
 
     conf: dict[str, str] | None
@@ -90,9 +88,7 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         named = [name for name in options if not name.startswith("_")]
         if clauses := unknown_options(named, cls.PARAMETERS, FAMILIAR):
             raise TrainyardError(validation.message(cls.__name__, options.get("task_id"), clauses))
-        operator = super().__new__(cls)
-        vars(operator)["_is_one_of_several"] = "_airflow_from_mapped" in options  # Airflow's __setattr__ needs more
-        return operator  # type: ignore[no-any-return]
+        return cast(JobOperator, super().__new__(cls, *args, **options))
 
     def __init__(
         self,
@@ -120,7 +116,7 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         self.pool = choose_pool(self.pool, profile, conn_id)
         self._names_output = self.OUTPUT is not None and self.output_name is None
         if self._names_output and self.OUTPUT:
-            setattr(self, ATTRIBUTES.get(self.OUTPUT, self.OUTPUT), name_output(self, self._is_one_of_several))
+            setattr(self, ATTRIBUTES.get(self.OUTPUT, self.OUTPUT), name_output(self, self.is_one_of_several))
         self.memory = self.REQUIREMENTS.memory if memory is None else memory
         self.driver_memory = self.REQUIREMENTS.driver_memory if driver_memory is None else driver_memory
         self.placement = Placement() if placement is None else placement
@@ -163,11 +159,6 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
     def resolve_fields(self, root: str) -> dict[str, Any]:
         """Return the spec's fields, with names of things in storage resolved below the storage root `root`."""
         return change_all(self.SPEC, self.locate_fields(), Kind.LOCATION, partial(resolve_names, root))
-
-    @property
-    def output_name(self) -> Any:
-        """What the job writes, as the operator names it; None for a job that writes nothing."""
-        return getattr(self, ATTRIBUTES.get(self.OUTPUT, self.OUTPUT)) if self.OUTPUT else None
 
     @property
     def title(self) -> str:

@@ -13,7 +13,7 @@ from typing import Literal
 from trainyard.clusters.base import Applications, RunningApplication
 from trainyard.errors import TrainyardError
 from trainyard.planning.paths import is_submission_tag, storage_tag
-from trainyard.schemas.runs.owner import Owner, find_owner, list_submissions, remove_owner
+from trainyard.schemas.runs.owner import Owner, find_owner, list_submissions
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.text import Log, table
 
@@ -76,18 +76,20 @@ def kill_orphans(
     return killed, refused
 
 
-def remove_stale_owners(
+def list_stale_owners(
     root: str, applications: Sequence[LiveApplication], airflow: Collection[str], read_state: StateReader
-) -> None:
-    """Remove the owners of submissions of which none of the live `applications` is, and whose task has ended.
+) -> list[str]:
+    """Return the submissions of which none of the live `applications` is, and whose task has ended.
 
     A task that submits now has an owner too, before it has an application; it has not ended.
     """
     live = {tag for one in applications for tag in one.application.tags}
+    stale = []
     for submission in list_submissions(root):
         owner = _find_owner(root, submission) if submission not in live else None
         if owner and owner.airflow in airflow and is_over(read_state(owner.task_key)):
-            remove_owner(root, submission)
+            stale.append(submission)
+    return stale
 
 
 def as_text(applications: Sequence[LiveApplication], root: str) -> str:

@@ -46,7 +46,8 @@ def fingerprint(job: Job, dag_file: Path) -> str:
         files = {name: storage.list_files(path) for name, path in paths.items()}
         uri, model = model_artifact.find(spec["model"]) if "model" in spec else ("", None)
         modules = imported_files(spec["prepare"], dag_file)
-        modules |= imported_files(model.recipe, dag_file) if model else {}
+        for recipe in model.recipes if model else ():
+            modules |= imported_files(recipe, dag_file)
         modules |= imported_files(spec["fit"], dag_file) if spec["fit"] else {}
         application = _describe_application(job)
     except Exception as error:  # each storage raises exceptions of its own; Spark may read what this process cannot

@@ -17,7 +17,7 @@ from trainyard.jobs.assets import output_asset
 from trainyard.jobs.options import validation
 from trainyard.jobs.options.base import HasOptions, Templated, as_lists
 from trainyard.jobs.options.common import ConnectionOptions
-from trainyard.jobs.options.locations import name_output
+from trainyard.jobs.options.locations import explain_shared_output, name_output
 from trainyard.jobs.pinning import pin_model
 from trainyard.schemas import ensembles, model_artifact
 from trainyard.schemas.model_artifact import Combination
@@ -50,6 +50,7 @@ class EnsembleOperator(HasOptions, BaseOperator):  # type: ignore[misc]
     """
 
     OPTIONS = EnsembleOptions
+    OUTPUT = "model"
 
     models: Any
 
@@ -67,7 +68,7 @@ class EnsembleOperator(HasOptions, BaseOperator):  # type: ignore[misc]
     ) -> None:
         super().__init__(**{"multiple_outputs": True} | kwargs)
         self._lineage: lineage.Lineage | None = None
-        self.model = name_output(self, False) if model is None else model
+        self.model = name_output(self, self.is_one_of_several) if model is None else model
         self.models = _pin(self.models)
         validation.check(self, EnsembleOptions)
         if output := output_asset(self.model, conn_id):
@@ -77,11 +78,18 @@ class EnsembleOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         """Write the ensemble."""
         self.models = _pin(self.models)
         options = validation.convert(self, EnsembleOptions)
+        mapped = getattr(self.dag.task_dict.get(self.task_id), "partial_kwargs", {}) if self.has_dag() else {}
+        validation.refuse(self, explain_shared_output("model", mapped))
         try:
             root = TrainyardHook(self.conn_id).get_conn().storage
             found = [model_artifact.find(uris.resolve(root, name)) for name in options.models]
+            uri = uris.resolve(root, options.model)
+            if uri in [name for name, _ in found]:
+                raise TrainyardError(
+                    f"model={options.model!r} is one of models=, which the ensemble would replace; write another name."
+                )
             ensemble = ensembles.build(found, options.by, options.weights)
-            ensembles.save(uri := uris.resolve(root, options.model), ensemble)
+            ensembles.save(uri, ensemble)
         except (TrainyardError, FileNotFoundError) as error:
             raise AirflowException(f"{type(self).__name__} {self.task_id!r}: {error}") from None
         members = [f"{name}@{artifact.folder}" for name, artifact in found]

@@ -16,6 +16,7 @@ from trainyard.jobs.options import validation
 from trainyard.jobs.options.base import HasOptions
 from trainyard.jobs.options.common import ConnectionOptions
 from trainyard.jobs.task_instance import read_state
+from trainyard.schemas.runs.owner import remove_owner
 from trainyard.yarn import cluster
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ class ReapOperator(HasOptions, BaseOperator):  # type: ignore[misc]
             live = orphans.list_live(manager, root, airflow, read)
             self.log.info("%s", orphans.as_text(live, root))
             killed, refused = orphans.kill_orphans(manager, live, self.log.warning)
-            orphans.remove_stale_owners(root, live, airflow, read)
+            for submission in orphans.list_stale_owners(root, live, airflow, read):
+                remove_owner(root, submission)
         except TrainyardError as error:
             raise AirflowException(f"ReapOperator {self.task_id!r}: {error}") from None
         if refused:

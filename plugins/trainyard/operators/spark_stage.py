@@ -38,7 +38,7 @@ class StageOptions(CommonOptions):
     configuration."""
     cores_per_executor: PositiveInt | None
     """The cores that each executor requests from YARN, and the tasks that it runs at once. By default that of Spark's
-    configuration. On a local master its slots take the place of executors."""
+    configuration, and enough for one task a GPU. On a local master its slots take the place of executors."""
     gpus_per_executor: NonNegativeInt
     """The GPUs that each executor requests. Each Spark task uses one of them, so as many run at once."""
 

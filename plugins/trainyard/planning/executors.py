@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from trainyard.errors import TrainyardError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +40,31 @@ def of_stage(executors: int | tuple[int, int] | None, cores_per_executor: int | 
     return Executors(count=high, min_count=low, cores=cores_per_executor)
 
 
+def with_gpus(executors: Executors, gpus: int, conf: Mapping[str, str], operator: str) -> Executors:
+    """Return the executors of a Spark stage with cores for as many tasks at once as each has GPUs.
+
+    Args:
+        executors: The executors, as requested.
+        gpus: The GPUs of each, of which a task uses one.
+        conf: Spark's configuration.
+        operator: The operator, for the message.
+
+    Raises:
+        TrainyardError: The requested cores are fewer.
+    """
+    cores_per_task = _read_number(conf, "spark.task.cpus")
+    needed = gpus * cores_per_task
+    if executors.cores is None:
+        return replace(executors, cores=needed) if _read_number(conf, "spark.executor.cores") < needed else executors
+    if executors.cores < needed:
+        raise TrainyardError(
+            f"{operator}: cores_per_executor={executors.cores} is less than what the tasks of gpus_per_executor={gpus} "
+            f"use, {needed}: one GPU and spark.task.cpus={cores_per_task} each. Write cores_per_executor={needed}, or "
+            "fewer GPUs."
+        )
+    return executors
+
+
 def settings(executors: Executors) -> dict[str, str]:
     """Return Spark's settings for executors on YARN."""
     numbers = {"spark.executor.cores": executors.cores, "spark.task.cpus": executors.cores_per_task}
@@ -53,6 +81,11 @@ def gpu_settings(per_container: int, per_task: int) -> dict[str, str]:
     if not per_container:
         return {}
     return {"spark.executor.resource.gpu.amount": str(per_container), "spark.task.resource.gpu.amount": str(per_task)}
+
+
+def _read_number(conf: Mapping[str, str], name: str) -> int:
+    """Return a setting whose default is 1; of a text that is no number, which Spark refuses, too."""
+    return int(text) if (text := conf.get(name, "")).isdecimal() else 1
 
 
 def _as_text(numbers: dict[str, int | None]) -> dict[str, str]:

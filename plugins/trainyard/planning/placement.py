@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import PositiveInt
+from pydantic import PositiveInt, StringConstraints
 
 from trainyard.errors import TrainyardError
 
+Name = Annotated[str, StringConstraints(min_length=1)]
 Isolation = Literal["yarn", "labels", "whole_node", "docker"]
 DISCOVERY = Path(__file__).parent / "gpus.sh"
 
@@ -30,12 +31,12 @@ class Placement:
         image: The image of the containers, with isolation `docker`.
     """
 
-    queue: str | None = None
-    node_label: str | None = None
-    driver_label: str | None = None
+    queue: Name | None = None
+    node_label: Name | None = None
+    driver_label: Name | None = None
     workers_per_container: PositiveInt = 1
     isolation: Isolation = "yarn"
-    image: str | None = None
+    image: Name | None = None
 
     @property
     def counts_gpus(self) -> bool:

@@ -120,6 +120,8 @@ def build_plan(job: Job, target: Target, runtime: Runtime) -> Plan:
     if job.workers:
         shared = 1 if target.slots else job.placement.workers_per_container
         requested = executors.of_workers(job.workers, shared, job.cores_per_worker)
+    elif target.slots is None:
+        requested = executors.with_gpus(requested, job.gpus, {**runtime.defaults, **(job.conf or {})}, job.operator)
     tag = application_tag(job.task_key)
     tags = (tag, COMMON_TAG, storage_tag(job.storage))
     return Plan(

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from pydantic import ConfigDict, NonNegativeInt, StringConstraints
+from pydantic import ConfigDict, NonNegativeInt
 
 from trainyard.planning.job import Job
-from trainyard.planning.placement import Placement
+from trainyard.planning.placement import Name, Placement
 from trainyard.planning.sizing import Memory, split
 from trainyard.schemas.specs.fields import SparkText
-
-_Text = Annotated[str, StringConstraints(min_length=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +32,11 @@ class Profile(Placement):
 
     gpus_per_worker: NonNegativeInt = 0
     gpus_per_executor: NonNegativeInt = 0
-    memory: _Text | None = None
-    driver_memory: _Text | None = None
-    environment: _Text | None = None
+    memory: Name | None = None
+    driver_memory: Name | None = None
+    environment: Name | None = None
     conf: Mapping[str, SparkText] = field(default_factory=dict)
-    pool: _Text | None = None
+    pool: Name | None = None
 
 
 def apply_profile(profile: Profile, job: Job, memory: Memory, driver_memory: Memory) -> Job:

@@ -138,14 +138,20 @@ class ModelArtifact(Document):
         return self
 
     def references(self) -> Iterator[Reference]:
-        """Yield the versions of the datasets that the model was trained on, and what its recipe reads."""
+        """Yield the versions of the datasets that the model was trained on, and what its recipe reads.
+
+        An ensemble refers to its members, and to what each of them read.
+        """
+        for member in self.ensemble.members if self.ensemble else ():
+            yield Reference(member.uri, member.artifact.weights_sha256)
+            yield from member.artifact.references()
+        if self.ensemble:
+            return
         yield Reference(self.dataset, self.dataset_version)
         yield from (Reference(mixed.dataset, mixed.dataset_version) for mixed in self.mix)
         yield from find_results(self.recipe_params)
         if self.start_from:
             yield refer_to_model(self.start_from)
-        for member in self.ensemble.members if self.ensemble else ():
-            yield Reference(member.uri, member.artifact.weights_sha256)
 
     @property
     def recipes(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from trainyard.compat import AirflowException
 from trainyard.hooks import airflow_id
 from trainyard.operators.reap import ReapOperator
 from trainyard.planning.paths import application_tag, storage_tag, submission_tag
-from trainyard.schemas.runs.owner import Owner, list_submissions
+from trainyard.schemas.runs.owner import Owner, list_submissions, remove_owner
 from trainyard.schemas.specs.task_key import TaskKey
 
 pytestmark = pytest.mark.airflow
@@ -99,7 +99,31 @@ def test_reap_kill_ends_the_orphaned_ones_and_forgets_their_owners(
     assert capsys.readouterr().out.splitlines()[-1] == "Ended 1 orphaned application."
     assert states(entries) == ["KILLED", "RUNNING"]
     assert main(["app", "reap", "--yes"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "Ended 0 orphaned applications."
+    assert list_submissions(root) == [submission_tag("2")]
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(["--dry-run"], 0), ([], 2)])
+def test_records_of_ended_tasks_are_removed_only_after_a_yes(
+    entries: dict[str, dict[str, Any]], root: str, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int
+) -> None:
+    entries.clear()
+    assert main(["app", "reap", *arguments]) == status
+    printed = capsys.readouterr()
+    assert "End 0 orphaned applications, and remove 1 record of a task that has ended" in printed.out + printed.err
+    assert list_submissions(root) == [submission_tag("1"), submission_tag("2")]
+    assert main(["app", "reap", "--yes"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "Ended 0 orphaned applications, and removed 1 record of a task that has ended."
+    )
+    assert list_submissions(root) == [submission_tag("2")]
+
+
+def test_the_operator_forgets_the_owners_of_ended_tasks(
+    entries: dict[str, dict[str, Any]], root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries.clear()
+    monkeypatch.setattr(airflow_id, "list_ids", lambda: frozenset({AIRFLOW}))  # a task asks its supervisor
+    assert ReapOperator(task_id="reap").execute({"ti": Deleted()}) == []
     assert list_submissions(root) == [submission_tag("2")]
 
 
@@ -116,9 +140,10 @@ def test_reap_fails_if_yarn_refuses_to_end_an_application(
 
 
 def test_reap_says_that_no_application_runs(
-    entries: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
+    entries: dict[str, dict[str, Any]], root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     entries.clear()
+    remove_owner(root, submission_tag("1"))
     assert main(["app", "reap"]) == 0
     assert capsys.readouterr().out == "No application runs.\nEnded 0 orphaned applications.\n"
 

@@ -133,6 +133,12 @@ def test_numbers_that_expire_nothing_sensible_are_refused(dataset, capsys, optio
     assert manifest.list_versions(str(dataset)) == [1, 2]
 
 
+def test_versions_have_their_rows_for_programs(dataset, capsys):
+    write_version(dataset, 2)
+    assert main(["dataset", "versions", str(dataset), "-o", "json"]) == 0
+    assert [(one["number"], one["rows"]) for one in json.loads(capsys.readouterr().out)] == [(1, 9), (2, 9)]
+
+
 def test_two_versions_are_compared(dataset, capsys):
     for number in (2, 3):
         write_version(dataset, number)

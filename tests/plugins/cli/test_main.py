@@ -127,6 +127,15 @@ def test_the_error_for_the_missing_package_of_webhdfs_names_its_extra(
     )
 
 
+@pytest.mark.slow
+def test_output_for_programs_has_no_lines_of_the_log_of_airflow(tmp_path: Path) -> None:
+    (tmp_path / "dag.py").write_text("from airflow.sdk import DAG\n\ndag = DAG('empty')\n")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO"}
+    command = [sys.executable, "-m", "trainyard", "plan", "empty", "--dags-folder", str(tmp_path), "-o", "json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (json.loads(done.stdout), done.returncode) == ([], 0), done.stderr
+
+
 def test_commands_import_airflow_after_the_level_of_its_log_is_set() -> None:
     """Else lines of its log are in the output, which programs read."""
     program = "import sys; from trainyard.cli import main; main.parser(); print('airflow' in sys.modules)"

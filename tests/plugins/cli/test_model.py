@@ -16,7 +16,8 @@ from trainyard.cli.main import main
 from trainyard.files import storage, uris
 from trainyard.operators import promotion
 from trainyard.operators.promotion import Champion
-from trainyard.schemas import model_artifact
+from trainyard.schemas import ensembles, model_artifact
+from trainyard.schemas.datasets.manifest import Column
 from trainyard.schemas.evaluation import Scores
 from trainyard.schemas.promotion import Promotion, Rule
 from trainyard.trainer.loop.fit import fit
@@ -105,6 +106,25 @@ def test_what_differs_between_two_models_is_listed(tmp_path: Path, capsys: pytes
     assert main(["model", "diff", f"{tmp_path}/m@{old.folder}", f"{tmp_path}/n", "-o", "json"]) == 0
     found = {row["field"]: (row["old"], row["new"]) for row in json.loads(capsys.readouterr().out)}
     assert found["metrics.accuracy"] == (0.5, None)
+
+
+def test_what_differs_between_two_ensembles_is_listed_by_member(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    label = Column(name="kind", kind="tensor", type="int64", shape=())
+    members = [
+        (str(tmp_path / name), write_model(tmp_path / name, name.encode()).model_copy(update={"label": label}))
+        for name in "abc"
+    ]
+    for name, chosen in (("both", members[:2]), ("others", members[1:])):
+        ensembles.save(str(tmp_path / name), ensembles.build(chosen))
+    assert main(["model", "diff", f"{tmp_path}/both", f"{tmp_path}/others", "-o", "json"]) == 0
+    rows = {row["field"]: (row["old"], row["new"]) for row in json.loads(capsys.readouterr().out)}
+    assert rows["ensemble.members.0.uri"] == (f"{tmp_path}/a", f"{tmp_path}/b")
+    assert "ensemble.members.1.artifact.weights_sha256" in rows
+    assert not [field for field in rows if "weights." in field or field.endswith("weights")]
+    assert main(["model", "diff", f"{tmp_path}/both", f"{tmp_path}/others"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) < 300
 
 
 def test_a_champion_is_rolled_back_to_an_earlier_one(champion: Champion, capsys: pytest.CaptureFixture[str]) -> None:

@@ -173,8 +173,32 @@ def test_runs_are_listed_the_last_changed_first(
     assert main(["run", "list", *arguments, "--conn-id", "ours", "-o", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["run"] for row in rows] == names
-    statuses = {"toy/r1": ("failed", "export"), "toy/r2": ("succeeded", ""), "other/r9": ("succeeded", "")}
-    assert [(row["status"], row["failed"]) for row in rows] == [statuses[name] for name in names]
+    failed = {"toy/r1": "export", "toy/r2": "", "other/r9": ""}
+    assert [(row["ended"], row["failed"]) for row in rows] == [(1, failed[name]) for name in names]
+
+
+def test_runs_that_are_being_removed_are_not_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    connect(tmp_path, monkeypatch)
+    for run in ("r1", ".removed-r2"):
+        save(tmp_path, run, "export", 10.0)
+    set_modified(tmp_path, "r1", 1.0)
+    assert main(["run", "list", "--conn-id", "ours", "-o", "json"]) == 0
+    assert [row["run"] for row in json.loads(capsys.readouterr().out)] == ["toy/r1"]
+    assert runs.newest_run(str(tmp_path), "toy") == f"{tmp_path}/runs/toy/r1"
+
+
+def test_a_list_with_a_run_that_cannot_be_read_names_its_records_and_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    connect(tmp_path, monkeypatch)
+    save(tmp_path, "r1", "export", 10.0)
+    (tmp_path / "runs/toy/r1/records/train.json").write_text('{"document": "run record", "version": 99}')
+    assert main(["run", "list", "--conn-id", "ours", "-o", "json"]) == 1
+    printed = capsys.readouterr()
+    assert [(row["run"], row["ended"]) for row in json.loads(printed.out)] == [("toy/r1", 1)]
+    assert printed.err.startswith("cannot be read: toy/r1/records/train.json: ")
 
 
 def test_a_task_without_a_record_of_its_driver_has_the_error_of_the_task(tmp_path: Path, show: Show) -> None:

@@ -12,7 +12,15 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from trainyard.files import filesystems
 from trainyard.jobs import dry_run
-from trainyard.operators import EvaluateOperator, ExportOperator, Memory, Placement, PredictOperator, TrainOperator
+from trainyard.operators import (
+    EnsembleOperator,
+    EvaluateOperator,
+    ExportOperator,
+    Memory,
+    Placement,
+    PredictOperator,
+    TrainOperator,
+)
 from trainyard.planning.executors import Executors
 
 
@@ -65,6 +73,18 @@ def test_templates_in_memory_placement_and_executors_are_rendered(monkeypatch: p
     assert stage.plan is not None, stage
     assert (stage.plan.job.memory.heap, stage.plan.queue, stage.plan.job.gpus) == ("3g", "train", 2)
     assert stage.plan.executors == Executors(count=2, cores=2)
+
+
+def test_the_uri_of_an_ensemble_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_TRAINYARD_DEFAULT", '{"conn_type": "trainyard", "extra": {"storage": "memory://s"}}'
+    )
+    with DAG("toy") as dag:
+        both = EnsembleOperator(task_id="both", models=["toy/a", "toy/b"])
+        EvaluateOperator(task_id="evaluate", model=both.output, dataset="toy/d", metrics=["accuracy"])
+    (stage,) = dry_run.plan_dag(dag)
+    assert stage.plan is not None and stage.plan.job.spec["model"] == "memory://s/toy/both", stage
 
 
 def test_a_source_that_contains_what_another_task_writes_is_refused(

@@ -19,6 +19,7 @@ from trainyard.jobs import lineage, reuse
 from trainyard.jobs.operator import JobOperator
 from trainyard.operators import ExportOperator, Memory, Placement
 from trainyard.planning.job import Job
+from trainyard.schemas import ensembles, model_artifact
 from trainyard.schemas.datasets import manifest
 from trainyard.schemas.datasets.fingerprint import UNKNOWN, find_unchanged, is_complete, split
 from trainyard.schemas.specs.task_key import TaskKey
@@ -359,4 +360,19 @@ def test_a_change_of_the_code_of_the_model_needs_another_export_of_features(
     with (pipelines / "nets" / name).open("a") as file:
         file.write("\n")
     after = fingerprint(features, dag_file).split()
+    assert [old.split("=")[0] for old, new in zip(before, after, strict=True) if old != new] == ["code"]
+
+
+def test_a_change_of_the_code_of_any_member_of_an_ensemble_needs_another_export_of_features(
+    features: dict[str, Any], pipelines: Path, tmp_path: Path
+) -> None:
+    dag_file, ensemble = pipelines / "toy" / "dag.py", str(tmp_path / "both")
+    storage.replace(str(pipelines / "others" / "net.py"), b"build = None\n")
+    first = model_artifact.read_current(features["model"])
+    other = write_model(tmp_path / "other", b"new").model_copy(update={"recipe": "others.net:build"})
+    artifact = ensembles.build([(features["model"], first), (str(tmp_path / "other"), other)])
+    storage.replace(f"{ensemble}/model.json", artifact.to_json().encode())
+    before = fingerprint(features | {"model": ensemble}, dag_file).split()
+    storage.replace(str(pipelines / "others" / "net.py"), b"build = 1\n")
+    after = fingerprint(features | {"model": ensemble}, dag_file).split()
     assert [old.split("=")[0] for old, new in zip(before, after, strict=True) if old != new] == ["code"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from tests.plugins.evaluations import evaluation, scores, write_model
 from trainyard.compat import AirflowException
+from trainyard.errors import TrainyardError
 from trainyard.files import storage
 from trainyard.jobs.lineage import describe_ensemble
 from trainyard.jobs.options.locations import recipes_of_models
@@ -71,6 +73,40 @@ def test_results_of_other_tasks_set_the_versions(root: Path) -> None:
                for name, one in (("a", first), ("b", other))]  # fmt: skip
     assert run(models=results)["members"][0].endswith(f"/a@{first.folder}")
     assert run(models=[f"a@{first.folder[:6]}", "b"])["members"][0].endswith(f"/a@{first.folder}")
+
+
+def run_mapped(**options: Any) -> list[str]:
+    """Run an operator that is mapped over two lists of models, and return where its ensembles are."""
+    with DAG("toy", schedule=None) as dag:
+        lists = [["a", "b"], ["b", "c"]]
+        mapped: Any = EnsembleOperator.partial(task_id="both", **options).expand(models=lists)
+    uris = []
+    for index, models in enumerate(lists):
+        task = mapped.unmap({"models": models})
+        names = {"dag": dag, "task": task, "ti": SimpleNamespace(map_index=index), "params": {}}
+        task.render_template_fields(names)
+        uris.append(task.execute({"outlet_events": OutletEventAccessors()})["uri"])
+    return uris
+
+
+def test_each_of_mapped_tasks_writes_an_ensemble_of_its_own(root: Path) -> None:
+    for name in "abc":
+        write(root, name)
+    assert run_mapped() == [f"{root.as_uri()}/toy/both/{index}" for index in range(2)]
+    assert run_mapped(model="m/{{ ti.map_index }}") == [f"{root.as_uri()}/m/{index}" for index in range(2)]
+    message = r"^EnsembleOperator 'both': all tasks of this mapped one write model='m', .* write model='m/\{\{ ti\.map_"
+    with pytest.raises(TrainyardError, match=message):
+        run_mapped(model="m")
+
+
+@pytest.mark.parametrize("models", [["a", "b"], ["b", "a@{version}"]])
+def test_an_ensemble_does_not_replace_one_of_its_members(root: Path, models: list[str]) -> None:
+    member = write(root, "a")
+    write(root, "b")
+    message = r"^EnsembleOperator 'both': model='a' is one of models=, which the ensemble would replace; write another"
+    with pytest.raises(AirflowException, match=message):
+        run(models=[name.format(version=member.folder) for name in models], model="a")
+    assert model_artifact.read_current(f"{root}/a") == member
 
 
 def test_its_name_and_its_asset_are_those_of_the_task(root: Path) -> None:

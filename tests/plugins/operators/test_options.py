@@ -123,6 +123,9 @@ COMMON: dict[str, list[Refused]] = {
     ],
     "placement": [
         ("gpu", "write Placement(queue='default')"), ({"queue": "x"}, "write Placement(queue='x')"),
+        ({"queue": "x", "gpus_per_worker": 1}, "write gpus_per_worker= or gpus_per_executor= beside placement="),
+        ({"gpus_per_executor": 1}, "write gpus_per_worker= or gpus_per_executor= beside placement="),
+        ({"que": "x"}, "Placement has no 'que'; write queue=, node_label="),
         ([], "write Placement("), (Placement(queue=3), TEXT), (Placement(node_label=["gpu"]), TEXT),
         (Placement(workers_per_container=0), "write 1 or more"), (Placement(workers_per_container=1.5), WHOLE),
         (Placement(isolation="none"), "write 'yarn', 'labels', 'whole_node' or 'docker'"),

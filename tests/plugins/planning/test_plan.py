@@ -213,6 +213,34 @@ def test_a_task_of_a_stage_uses_one_of_the_gpus_of_its_executor() -> None:
     assert (conf["spark.executor.resource.gpu.amount"], conf["spark.task.resource.gpu.amount"]) == ("3", "1")
 
 
+@pytest.mark.parametrize(
+    ("cores", "defaults", "conf", "expected"),
+    [
+        (None, {}, {}, "2"), (None, {}, {"spark.task.cpus": "3"}, "6"), (None, {"spark.task.cpus": "3"}, {}, "6"),
+        (None, {"spark.executor.cores": "4"}, {}, None), (None, {"spark.executor.cores": "1"}, {}, "2"),
+        (2, {}, {}, "2"), (5, {}, {}, "5"),
+    ],
+)  # fmt: skip
+def test_an_executor_has_cores_for_a_task_of_each_of_its_gpus(
+    cores: int | None, defaults: dict[str, str], conf: dict[str, str], expected: str | None
+) -> None:
+    job = Job("PredictOperator 'predict'", task_key(), "", {}, gpus=2, executors=Executors(cores=cores), conf=conf)
+    plan = build_plan(job, YARN, replace(RUNTIME, defaults=defaults))
+    assert plan.conf.get("spark.executor.cores") == expected
+    assert plan.executors.cores == (int(expected) if expected else None)
+
+
+def test_fewer_cores_than_the_tasks_of_all_gpus_use_are_refused() -> None:
+    job = Job("PredictOperator 'predict'", task_key(), "", {}, gpus=2, executors=Executors(cores=3))
+    with pytest.raises(
+        TrainyardError,
+        match=r"^PredictOperator 'predict': cores_per_executor=3 is less than .* gpus_per_executor=2 use, 4: .* Write "
+        r"cores_per_executor=4, or fewer GPUs\.$",
+    ):
+        build_plan(replace(job, conf={"spark.task.cpus": "2"}), YARN, RUNTIME)
+    assert build_plan(job, YARN, RUNTIME).executors.cores == 3
+
+
 @pytest.mark.parametrize("isolation", ["labels", "whole_node"])
 def test_no_gpu_is_requested_where_the_cluster_does_not_count_them(isolation: Isolation) -> None:
     plan = on_yarn(2, Placement(node_label="gpu", isolation=isolation), gpus=1)

@@ -117,11 +117,42 @@ def ignoring() -> Recipe:
     return replace(linear(), loss=nn.NLLLoss())
 
 
+def images(scale: float = 1.0) -> Recipe:
+    """A recipe that decodes bytes to numbers of a scale of its own."""
+    return replace(linear(), features="image", decode={"image": lambda data: np.frombuffer(data, np.uint8) * scale})
+
+
+class Container(nn.Module):
+    """A model that returns its output in a container."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.layer, self._kind = nn.Linear(8, 3), kind
+
+    def forward(self, x: torch.Tensor) -> Any:
+        output = self.layer(x)
+        return {"logits": output} if self._kind == "dict" else (output, output)
+
+
+def contained(kind: str) -> Recipe:
+    part = "logits" if kind == "dict" else 0
+    return replace(
+        linear(), model=Container(kind), metrics=(), predict=lambda output: {"class": output[part].argmax(1)},
+        loss=lambda output, label: nn.functional.cross_entropy(output[part], label),
+    )  # fmt: skip
+
+
+def blobs(rows: int, seed: int = 0) -> dict[str, Any]:
+    """Return rows whose features are there as bytes too."""
+    columns = datasets.blobs(rows, seed)
+    return {**columns, "image": [(20 * row + 128).clip(0, 255).astype(np.uint8).tobytes() for row in columns["x"]]}
+
+
 def train(folder: Path, name: str, recipe: str = "linear", **params: Any) -> str:
     """Train a model of a recipe of this file, and return its URI."""
     dataset = folder / "dataset"
     if not dataset.exists():
-        datasets.write(dataset, {"train": datasets.blobs(200), "test": datasets.blobs(60)})
+        datasets.write(dataset, {"train": blobs(200), "test": blobs(60)})
     uri = str(folder / name)
     fit(
         f"{__name__}:{recipe}", dataset=str(dataset), model=uri, epochs=2, batch_size=20, recipe_params=params,
@@ -159,6 +190,24 @@ def test_an_ensemble_of_heads_combines_each(tmp_path: Path) -> None:
     torch.testing.assert_close(both["kind"].softmax(1), sum(one["kind"].softmax(1) for one in outputs) / 2)
 
 
+def test_each_member_decodes_rows_by_its_own_recipe(tmp_path: Path) -> None:
+    models = [train(tmp_path, "a", "images"), train(tmp_path, "bb", "images", scale=1 / 255)]
+    rows = {"image": blobs(30, seed=7)["image"]}
+    alone = [load_model(model).predict(rows)["probabilities"] for model in models]
+    both = combine(str(tmp_path / "both"), *models)
+    np.testing.assert_allclose(both.predict(rows)["probabilities"], np.mean(alone, 0), rtol=1e-4)
+    with pytest.raises(TrainyardError, match=r"/members/0 and .*/members/1 decode the column 'image' by two functions"):
+        export(str(tmp_path / "both"), "pt2", str(tmp_path / "both.pt2"))
+
+
+@pytest.mark.parametrize("kind", ["dict", "tuple"])
+def test_an_output_that_is_no_tensor_is_refused(tmp_path: Path, kind: str) -> None:
+    models = [train(tmp_path, name, "contained", kind=kind) for name in ("a", "bb")]
+    both = combine(str(tmp_path / "both"), *models)
+    with pytest.raises(TrainyardError, match=rf"^the models .* must return tensors, but .*/a returns a {kind}; write"):
+        both.output(datasets.blobs(5))
+
+
 def test_an_ensemble_may_be_a_member(tmp_path: Path) -> None:
     first, second, third = (train(tmp_path, name) for name in ("a", "bb", "ccc"))
     rows = datasets.blobs(30, seed=7)
@@ -175,6 +224,14 @@ def test_the_version_of_an_ensemble_follows_from_its_members_and_how_they_are_co
     assert same == again and len(others | {same}) == 3
     references = {reference.uri: reference.version for reference in ensembles.build(found).references()}
     assert all(references[uri] == artifact.weights_sha256 for uri, artifact in found)
+
+
+def test_an_ensemble_refers_to_what_each_of_its_members_read(tmp_path: Path) -> None:
+    found = [model_artifact.find(train(tmp_path, name)) for name in ("a", "bb")]
+    other = found[1][1].model_copy(update={"dataset": "/other", "dataset_version": 7})
+    ensemble = ensembles.build([found[0], (found[1][0], other)])
+    references = {(reference.uri, reference.version) for reference in ensemble.references()}
+    assert {(found[0][1].dataset, found[0][1].dataset_version), ("/other", 7)} < references
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -52,6 +52,7 @@ class TrainedModel:
         device: The device of the model.
         uri: The URI of the model.
         network: The module that takes a batch of the columns, by name.
+        members: The models of an ensemble. Each encodes and decodes rows by its own recipe.
     """
 
     def __init__(
@@ -61,10 +62,12 @@ class TrainedModel:
         network: nn.Module,
         device: torch.device | None = None,
         uri: str = "",
+        members: Sequence[TrainedModel] = (),
     ) -> None:
         self.artifact = artifact
         self.uri = uri
         self.recipe = recipe
+        self.members = tuple(members)
         self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.network = network.to(self.device).eval()
 
@@ -101,6 +104,8 @@ class TrainedModel:
         """
         texts = {name: values for name, values in columns.items() if self._has_texts(name, values)}
         columns = {**columns, **self.encode(texts)} if texts else columns
+        if isinstance(self.network, EnsembleNetwork):
+            return self.network.combine([member.output(columns) for member in self.members])
         batch = build_batch(self.recipe, self.artifact.inputs, columns)
         output = self.network({name: tensor.to(self.device) for name, tensor in batch.items()})
         return tree_map_only(Tensor, Tensor.detach, output)
@@ -242,7 +247,7 @@ def _restore_ensemble(
     features = [column.name for column in artifact.inputs]
     masks = list(dict.fromkeys(name for one in recipes_of_members for name in one.stored_masks))
     recipe = replace(first, model=network, features=features, decode=decode, stored_masks=masks)
-    return TrainedModel(artifact, recipe, network, device, model)
+    return TrainedModel(artifact, recipe, network, device, model, members)
 
 
 def check_prediction(predicted: Any, recipe: str) -> None:

@@ -50,14 +50,25 @@ class HasOptions(metaclass=_OptionsType):
     Attributes:
         SPEC: The spec of the job, for an operator that runs one.
         OPTIONS: The other options.
+        OUTPUT: The option that names what the task writes, or None; of a job, the field of the spec of the type
+            `Output`.
         PARAMETERS: The keyword arguments that the class and its bases accept, by name.
     """
 
     SPEC: ClassVar[type[Part]] = Part
     OPTIONS: ClassVar[type[Part]] = Part
+    OUTPUT: ClassVar[str | None] = None
     PARAMETERS: ClassVar[Mapping[str, inspect.Parameter]] = {}
     template_fields: ClassVar[Sequence[str]] = ()
     template_fields_renderers: ClassVar[dict[str, str]] = {}
+    is_one_of_several: bool
+    """Whether it is one of the tasks of a mapped operator."""
+
+    def __new__(cls, *args: Any, **options: Any) -> HasOptions:
+        """Note whether Airflow unmaps a mapped operator."""
+        operator: HasOptions = super().__new__(cls)
+        vars(operator)["is_one_of_several"] = "_airflow_from_mapped" in options  # Airflow's __setattr__ needs more
+        return operator
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -72,6 +83,11 @@ class HasOptions(metaclass=_OptionsType):
         if constructor := vars(cls).get("__init__"):
             own = [name for name in inspect.signature(constructor).parameters if name in options]
             cls.__init__ = _assign_first(constructor, own)  # type: ignore[method-assign]
+
+    @property
+    def output_name(self) -> Any:
+        """What the task writes, as the operator names it; None if it writes nothing."""
+        return getattr(self, ATTRIBUTES.get(self.OUTPUT, self.OUTPUT)) if self.OUTPUT else None
 
     def option_names(self) -> dict[str, str]:
         """Return the options that are parts of a field of the spec, by the path of the part.

@@ -29,6 +29,11 @@ def _object(kind: type, example: str) -> Any:
     def unpack(value: Any) -> Any:
         if isinstance(value, kind):
             return vars(value)
+        unknown = [name for name in value if name not in fields] if _is_dict(value) else []
+        if unknown and unknown[0] in _GPUS:
+            raise ValueError("write gpus_per_worker= or gpus_per_executor= beside placement=, as the operator has it")
+        if unknown:
+            raise ValueError(f"{kind.__name__} has no {unknown[0]!r}; write {', '.join(f'{name}=' for name in fields)}")
         arguments = ", ".join(f"{name}={part!r}" for name, part in value.items()) if _is_dict(value) else example
         raise ValueError(f"write {kind.__name__}({arguments})")
 
@@ -66,6 +71,8 @@ def _coordinates(value: str) -> str:
     return value
 
 
+_GPUS = ("gpus_per_worker", "gpus_per_executor")
+"""The options of operators that profiles have beside the fields of a Placement."""
 _COORDINATES = re.compile(r"[^\s:,]+(:[^\s:,]+){2}")
 MemoryOption = Annotated[str, Field(min_length=1)] | _object(Memory, "heap='4g'")
 PlacementOption = _object(Placement, "queue='default'")

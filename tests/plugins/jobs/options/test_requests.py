@@ -11,9 +11,9 @@ import pytest
 from airflow.sdk import DAG
 
 from trainyard.errors import TrainyardError
-from trainyard.hooks.trainyard import Settings
+from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs.options import validation
-from trainyard.jobs.options.requests import build_job
+from trainyard.jobs.options.requests import build_job, choose_pool
 from trainyard.operators import ExportOperator, Memory, TrainOperator
 from trainyard.planning.plan import Plan
 from trainyard.planning.profile import Profile
@@ -39,6 +39,22 @@ def plan(dag: DAG, profiles: Mapping[str, Profile] = MappingProxyType({"gpu": GP
 @pytest.fixture
 def yarn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", YARN)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"conn_type": "trainyard", "extra": "{"}', ": its extra is not a JSON object; write one, for example"),
+        ('{"conn_type"', " is not valid JSON where Airflow reads it, in the environment or a secrets backend; write "),
+    ],
+)
+def test_a_connection_that_is_no_json_does_not_break_the_dag(
+    monkeypatch: pytest.MonkeyPatch, text: str, problem: str
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_TRAINYARD_DEFAULT", text)
+    assert choose_pool("default_pool", "gpu", "trainyard_default") == "default_pool"
+    with pytest.raises(TrainyardError, match=f"^connection 'trainyard_default'{problem}"):
+        TrainyardHook().read_profiles()
 
 
 @pytest.mark.usefixtures("yarn")
