@@ -78,7 +78,7 @@ class ScriptCheckpoints:
         return self.read(directories.checkpoint_uri(self._root, number, group))
 
     def restore(self, index: ScriptCheckpoint, folder: Path, on_progress: Callable[[], None] = lambda: None) -> None:
-        """Write the files of a checkpoint into a folder, in place of what it has.
+        """Write the files of a checkpoint into a folder, in place of what it has: all of them, or none.
 
         Args:
             index: The checkpoint.
@@ -88,17 +88,23 @@ class ScriptCheckpoints:
         Raises:
             TrainyardError: A file is missing or was altered.
         """
-        shutil.rmtree(folder, ignore_errors=True)
+        staged = folder.with_name(f".{folder.name}")
 
         def write(item: tuple[str, CheckpointFile]) -> None:
-            path = folder / item[0]
+            path = staged / item[0]
             path.parent.mkdir(parents=True, exist_ok=True)
             self._download(item[1], path, on_progress)
 
-        folder.mkdir(parents=True)
-        with ThreadPoolExecutor(THREADS) as pool:
-            for _ in pool.map(write, index.files.items()):
-                pass
+        for path in (folder, staged):
+            shutil.rmtree(path, ignore_errors=True)
+        staged.mkdir(parents=True)
+        try:
+            with ThreadPoolExecutor(THREADS) as pool:
+                for _ in pool.map(write, index.files.items()):
+                    pass
+            staged.rename(folder)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
 
     def upload(self, file: Path, number: int, stored: Files) -> CheckpointFile:
         """Write the content of a file, unless one of the `stored` files has it, for checkpoint `number`.

@@ -183,6 +183,19 @@ def test_a_damaged_checkpoint_is_skipped(
         assert f"skipping checkpoint {newest}: {root}/files/{content} {error}\n" in capfd.readouterr().out
 
 
+def test_nothing_of_a_damaged_checkpoint_is_restored(root: str, start: Callable[[], Worker]) -> None:
+    worker = start()
+    worker.write(a="intact", b="damaged", c="x" * 100)
+    worker.store()
+    (content,) = [name for name in names(root, "files") if storage.size(f"{root}/files/{name}") == len("damaged")]
+    storage.replace(f"{root}/files/{content}", b"altered")
+    worker = start()
+    assert worker.read() == {}
+    worker.write(new="1")
+    worker.session.finish(take_last=True, seconds=30)
+    assert restored_by(start) == {"new": "1"}
+
+
 def test_a_document_leads_to_no_file_outside_of_the_folder(root: str, start: Callable[[], Worker]) -> None:
     worker = start()
     worker.write(model="1")
