@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -123,10 +123,25 @@ class ScriptCheckpoints:
             raise StorageError(f"{uri} has {written:,} of {size:,} bytes")
         return CheckpointFile(bytes=size, sha256=sha256, modified_ns=modified_ns, content=name)
 
-    def commit(self, number: int, workers: int, files: Files, metrics: Mapping[str, float]) -> ScriptCheckpoint:
+    def commit(
+        self,
+        number: int,
+        workers: int,
+        files: Files,
+        metrics: Mapping[str, float],
+        needed: Iterable[CheckpointFile] = (),
+    ) -> ScriptCheckpoint:
         """Write the index of a checkpoint, which makes it one, and remove what is older.
 
+        Args:
+            number: Its number.
+            workers: How many workers the group has.
+            files: Its files.
+            metrics: The last value of each metric.
+            needed: Other files whose content stays: workers may still restore them, or use them for later checkpoints.
+
         Raises:
+            StorageError: The content of a file is missing.
             TrainyardError: A later group has started.
             UnavailableError: The storage does not answer.
         """
@@ -137,16 +152,20 @@ class ScriptCheckpoints:
         newest = retry(f"read {self._root}", partial(directories.read_newest_group, self._root))
         if newest > self.group:
             raise TrainyardError(f"worker group {newest} has started for this task, so group {self.group} ends.")
+        contents = uris.join(self._root, CONTENTS)
+        names = retry(f"read {contents}", lambda: storage.list_names(contents))
+        if missing := {file.content for file in files.values()}.difference(names):
+            raise StorageError(f"checkpoint {number} needs {min(missing)}, which {contents} has no more")
         uri = index_uri(self._root, number, self.group)
         retry(f"write {uri}", lambda: storage.replace(uri, index.to_json().encode()))
         try:
-            self._prune(number)
+            self._prune(number, set(names) - {file.content for file in needed})
         except Exception as error:  # the checkpoint is committed; the next one removes what is left
             print(f"old checkpoints in {self._root} cannot be removed: {summarize(error)}", flush=True)
         return index
 
-    def _prune(self, number: int) -> None:
-        """Remove older checkpoints, those that were not committed, and contents that no checkpoint has."""
+    def _prune(self, number: int, contents: Iterable[str]) -> None:
+        """Remove older checkpoints, those that were not committed, and those of the contents that none has."""
         kept: list[ScriptCheckpoint] = []
         for group, _, uri in directories.list_checkpoints(self._root):
             if group > self.group:
@@ -159,8 +178,7 @@ class ScriptCheckpoints:
                     pass
             storage.remove(uris.join(uri, directories.INDEX))
             storage.remove(uri)
-        names = storage.list_names(uris.join(self._root, CONTENTS))
-        for name in find_unused(names, kept, self.group, number):
+        for name in find_unused(contents, kept, self.group, number):
             storage.remove(content_uri(self._root, name))
 
     def _download(self, file: CheckpointFile, path: Path, on_progress: Callable[[], None]) -> None:

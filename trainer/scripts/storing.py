@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
@@ -234,7 +235,8 @@ class CheckpointStorer:
         files = merge(self._restored, [each for each in changes if each])
         metrics = self._get_metrics()
         if files and (files, metrics) != (self._committed, self._metrics):
-            self._checkpoints.commit(self._number, self._size, files, metrics)
+            needed = chain(self._restored.values(), *(each.written.values() for each in changes if each))
+            self._checkpoints.commit(self._number, self._size, files, metrics, needed)
             self._committed, self._metrics = files, dict(metrics)
 
     def _find_changes(self) -> Changes:

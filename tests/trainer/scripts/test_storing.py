@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -289,6 +290,49 @@ def test_a_checkpoint_has_the_files_that_all_workers_stored_by_the_same_call(
     assert [worker.read() for worker in pair(2)] == [{"of False": "2", "of True": "2"}] * 2
 
 
+def test_a_worker_may_use_its_content_again_when_the_checkpoints_have_it_of_another_worker(
+    pair: Callable[[int], list[Worker]],
+) -> None:
+    first, second = pair(2)
+    first.write(config="c", model="1")
+    store_all([first, second])
+    second.write(config="c")
+    store_all([first, second])
+    for number in ("3", "4", "5"):
+        first.write(model=number)
+        store_all([first, second])
+    (second.files / "config").rename(second.files / "renamed")
+    store_all([first, second])
+    assert pair(2)[1].read() == {"config": "c", "model": "5", "renamed": "c"}
+
+
+def test_a_worker_that_starts_late_still_finds_what_its_group_restores(root: str, tmp_path: Path) -> None:
+    first = Worker(root, tmp_path / "first")
+    with first.serve():
+        first.write(a="1")
+        first.store()
+    first = Worker(root, tmp_path / "next")
+    late = Worker(root, tmp_path / "late", 1, 2, first.found)
+    with first.serve():
+        for number in ("2", "3", "4"):
+            first.write(a=number)
+            first.store()
+    with late.serve():
+        assert late.read() == {"a": "1"}
+
+
+def test_a_checkpoint_whose_content_is_missing_is_not_committed(root: str, start: Callable[[], Worker]) -> None:
+    worker = start()
+    worker.write(constant="c", model="1")
+    worker.store()
+    (content,) = [name for name in names(root, "files") if name.endswith(sha256(b"c").hexdigest())]
+    storage.remove(f"{root}/files/{content}")
+    worker.write(model="2")
+    with pytest.raises(UnavailableError, match=f"checkpoint 2 needs {content}, which {root}/files has no more"):
+        worker.session.finish(take_last=True, seconds=30)
+    assert count_checkpoints(root) == 1
+
+
 def test_the_last_files_are_stored_if_no_worker_has_failed(pair: Callable[[int], list[Worker]]) -> None:
     first, second = pair(2)
     first.write(a="1")
@@ -322,8 +366,8 @@ def test_workers_that_write_different_content_to_one_file_are_named(pair: Callab
         first.session.finish(take_last=True, seconds=30)
 
 
-def file(sha256: str) -> CheckpointFile:
-    return CheckpointFile(bytes=1, sha256=sha256 * 64, modified_ns=0, content=name_content(1, 1, sha256 * 64))
+def file(digit: str) -> CheckpointFile:
+    return CheckpointFile(bytes=1, sha256=digit * 64, modified_ns=0, content=name_content(1, 1, digit * 64))
 
 
 def test_files_of_workers_are_merged() -> None:
