@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LISTING = "files.json"
+CALL = "call"
 TICK_SECONDS = 0.02
 """A file is copied when its last change is so old: the times of files tick, so that one within a tick is not seen."""
 SETTLE_SECONDS = 10.0
@@ -74,13 +75,14 @@ def has_changed(folder: Path, known: States) -> bool:
     return {name: read_state(path) for name, path in list_files(folder)} != dict(known)
 
 
-def take(folder: Path, known: States, target: Path) -> None:
+def take(folder: Path, known: States, target: Path, call: int = 0) -> None:
     """Write a snapshot of a folder to the folder `target`, which must not exist and appears in one step.
 
     Args:
         folder: The folder.
         known: The states of the files that are stored already; those that have not changed are not copied.
         target: The snapshot.
+        call: The number of the call that takes it, by which workers match theirs.
 
     Raises:
         FileExistsError: There is a snapshot already.
@@ -98,6 +100,7 @@ def take(folder: Path, known: States, target: Path) -> None:
             else:
                 entries[name] = str(number), _copy(path, staged / str(number))
         (staged / LISTING).write_text(json.dumps(entries))
+        (staged / CALL).write_text(str(call))
         try:
             staged.rename(target)
         except OSError as error:
@@ -112,6 +115,11 @@ def read(snapshot: Path) -> dict[str, Entry]:
     """Return the files of a snapshot, by their relative paths."""
     entries = json.loads((snapshot / LISTING).read_text())
     return {name: Entry(copy, parse_state(state)) for name, (copy, state) in entries.items()}
+
+
+def read_call(snapshot: Path) -> int:
+    """Return the number of the call that has taken a snapshot."""
+    return int((snapshot / CALL).read_text())
 
 
 def parse_state(values: list[int]) -> State:

@@ -7,8 +7,9 @@ import math
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -128,7 +129,7 @@ class CheckpointStorer:
         self._restored: Files = restored.files if restored else {}
         self._files = dict(self._restored)
         self._committed, self._metrics = dict(self._restored), restored.metrics if restored else {}
-        self._number, self._rank, self._size = number, rank, size
+        self._before, self._call, self._rank, self._size = number, 0, rank, size
         self._exchange, self._get_metrics = exchange, get_metrics
         self._ending, self._take_last, self._deadline = threading.Event(), False, math.inf
         self._error: Exception | None = None
@@ -169,44 +170,60 @@ class CheckpointStorer:
             self._try(self._store_snapshot)
         self._try(self._store_snapshot)
         self._error = None
-        if self._take_last:
+        if self._take_last and not self.fatal:
             self._try(self._store_last)
-        if self._exchange and self._rank:
+        if not self.fatal:
             changes = self._find_changes().to_json() if self._take_last and not self._error else ""
             self._try(lambda: self._publish("end", changes))
 
     def _try(self, store: Callable[[], None]) -> None:
         """Store files; an error is reported."""
         try:
-            if not self.fatal:
-                store()
+            store()
         except Exception as error:  # each file system raises exceptions of its own
             self._error = error
             if isinstance(error, TrainyardError) and not isinstance(error, UnavailableError):
                 self.fatal = error
             print(f"a checkpoint of the script cannot be stored: {summarize(error)}", flush=True)
-        shutil.rmtree(self._snapshot, ignore_errors=True)
 
     def _store_last(self) -> None:
         """Store the files of a script that has ended, if they have changed."""
-        self._number += 1
+        self._call += 1
         known = snapshots.read_known(self._known)
         if snapshots.has_changed(self._folder, known):
             snapshots.take(self._folder, known, self._snapshot)
-            self._upload()
+            with self._reading_snapshot():
+                self._upload()
         self._commit("end")
 
     def _store_snapshot(self) -> None:
         if not self._snapshot.exists():
             return
-        self._number += 1
+        with self._reading_snapshot():
+            if self.fatal:
+                return
+            first, self._call = self._call + 1, snapshots.read_call(self._snapshot)
+            for call in range(first, self._call):  # they have raised an exception in the script
+                self._publish(str(call), "")
+            try:
+                self._upload()
+            except Exception:
+                self._publish(str(self._call), "")
+                raise
+            self._commit(str(self._call))
+
+    @contextmanager
+    def _reading_snapshot(self) -> Iterator[None]:
+        """Remove the snapshot after the body, so that the script takes the next one."""
         try:
-            self._upload()
-        except Exception:
-            if self._exchange and self._rank:
-                self._publish(str(self._number), "")
-            raise
-        self._commit(str(self._number))
+            yield
+        finally:
+            shutil.rmtree(self._snapshot, ignore_errors=True)
+
+    @property
+    def _number(self) -> int:
+        """The number of the checkpoint of the current call."""
+        return self._before + self._call
 
     def _upload(self) -> None:
         """Write the content of the files that have changed, and note what the next snapshot is compared with."""
@@ -244,8 +261,9 @@ class CheckpointStorer:
         return Changes(written, set(self._restored) - set(self._files))
 
     def _publish(self, step: str, changes: str) -> None:
-        assert self._exchange
-        self._exchange.set(f"{_KEY}/{step}/{self._rank}", changes)
+        """Let rank 0 have the changes of a step; "" if they could not be stored."""
+        if self._exchange and self._rank:
+            self._exchange.set(f"{_KEY}/{step}/{self._rank}", changes)
 
     def _receive(self, step: str, rank: int) -> Changes | None:
         """Return what another worker has changed up to a step, or until it ended; None if it has failed before."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -25,6 +27,7 @@ from trainyard.trainer.connections.store import Store
 from trainyard.trainer.group.group_server import GroupServer
 from trainyard.trainer.scripts.checkpoints import count_checkpoints
 from trainyard.trainer.scripts.session import FOLDER, restore
+from trainyard.trainer.scripts.snapshots import SnapshotError
 from trainyard.trainer.scripts.storing import Changes, merge
 
 
@@ -331,6 +334,85 @@ def test_a_checkpoint_whose_content_is_missing_is_not_committed(root: str, start
     with pytest.raises(UnavailableError, match=f"checkpoint 2 needs {content}, which {root}/files has no more"):
         worker.session.finish(take_last=True, seconds=30)
     assert count_checkpoints(root) == 1
+
+
+def test_a_call_is_stored_whenever_its_snapshot_appears(
+    root: str, start: Callable[[], Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker has looked for a snapshot, and found none, just before it appears."""
+    worker = start()
+    worker.write(model="1")
+    looked, appeared = threading.Event(), threading.Event()
+    exists = Path.exists
+
+    def look(path: Path) -> bool:
+        found = exists(path)
+        if threading.current_thread().name == "checkpoints" and path.name == "snapshot" and not found:
+            looked.set()
+            appeared.wait(30)
+        return found
+
+    monkeypatch.setattr(Path, "exists", look)
+    looked.wait(30)
+    worker.call(store_checkpoints)
+    appeared.set()
+    wait_for(lambda: not exists(worker.folder / "snapshot"))
+    assert count_checkpoints(root) == 1
+
+
+def test_a_call_that_stores_nothing_does_not_mix_later_ones(root: str, pair: Callable[[int], list[Worker]]) -> None:
+    first, second = pair(2)
+    (second.files / "12:30").touch()
+    for number in ("1", "2", "3"):
+        first.write(part0=number)
+        second.write(part1=number)
+        if number == "2":
+            (second.files / "12:30").unlink()
+        for worker in (second, first):
+            with suppress(SnapshotError):
+                worker.call(store_checkpoints)
+    for worker in (second, first):
+        worker.session.finish(take_last=False, seconds=30)
+    assert [found.updates for found in checkpoint.list_checkpoints(root)] == [3, 2]
+    assert pair(2)[0].read() == {"part0": "3", "part1": "3"}
+
+
+def test_calls_of_several_processes_and_threads_are_stored_one_after_the_other(
+    root: str, start: Callable[[], Worker]
+) -> None:
+    worker = start()
+    code = (
+        "import os, threading; from pathlib import Path; from trainyard.trainer import store_checkpoints\n"
+        "def store(thread):\n"
+        "    for number in range(3):\n"
+        "        name = f'{os.getpid()}-{thread}-{number}'\n"
+        "        Path(os.environ['TRAINYARD_CHECKPOINTS'], name).write_text(name * 10_000)\n"
+        "        store_checkpoints()\n"
+        "for thread in range(2): threading.Thread(target=store, args=(thread,)).start()"
+    )
+    environment = os.environ | worker.session.variables | {"PYTHONPATH": "plugins:."}
+    processes = [subprocess.Popen([sys.executable, "-c", code], env=environment) for _ in range(2)]
+    assert [process.wait(60) for process in processes] == [0, 0]
+    wait_for(lambda: not (worker.folder / "snapshot").exists())
+    files = restored_by(start)
+    assert len(files) == 12
+    assert all(text == name * 10_000 for name, text in files.items())
+
+
+def test_a_signal_handler_may_call_while_a_call_stores(start: Callable[[], Worker]) -> None:
+    worker = start()
+    worker.write(model="1")  # so that the call waits for a tick of the clock
+    interrupted: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda *_: (store_checkpoints(), interrupted.append(1)))
+    signal.setitimer(signal.ITIMER_REAL, 0.004, 0.004)
+    try:
+        worker.call(store_checkpoints)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted
+    worker.session.finish(take_last=False, seconds=30)
+    assert restored_by(start) == {"model": "1"}
 
 
 def test_the_last_files_are_stored_if_no_worker_has_failed(pair: Callable[[int], list[Worker]]) -> None:
