@@ -7,9 +7,8 @@ import math
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -167,19 +166,20 @@ class CheckpointStorer:
 
     def _run(self) -> None:
         while not self._ending.wait(CHECK_SECONDS):
-            self._try(self._store_snapshot)
-        self._try(self._store_snapshot)
+            self._store_if_called()
+        self._store_if_called()
         self._error = None
-        if self._take_last and not self.fatal:
+        if self._take_last:
             self._try(self._store_last)
-        if not self.fatal:
+        if self._exchange and self._rank:
             changes = self._find_changes().to_json() if self._take_last and not self._error else ""
             self._try(lambda: self._publish("end", changes))
 
     def _try(self, store: Callable[[], None]) -> None:
         """Store files; an error is reported."""
         try:
-            store()
+            if not self.fatal:
+                store()
         except Exception as error:  # each file system raises exceptions of its own
             self._error = error
             if isinstance(error, TrainyardError) and not isinstance(error, UnavailableError):
@@ -192,33 +192,24 @@ class CheckpointStorer:
         known = snapshots.read_known(self._known)
         if snapshots.has_changed(self._folder, known):
             snapshots.take(self._folder, known, self._snapshot)
-            with self._reading_snapshot():
-                self._upload()
+            self._upload()
         self._commit("end")
 
-    def _store_snapshot(self) -> None:
-        if not self._snapshot.exists():
-            return
-        with self._reading_snapshot():
-            if self.fatal:
-                return
-            first, self._call = self._call + 1, snapshots.read_call(self._snapshot)
-            for call in range(first, self._call):  # they have raised an exception in the script
-                self._publish(str(call), "")
-            try:
-                self._upload()
-            except Exception:
-                self._publish(str(self._call), "")
-                raise
-            self._commit(str(self._call))
+    def _store_if_called(self) -> None:
+        if self._snapshot.exists():
+            self._try(self._store_snapshot)
+            shutil.rmtree(self._snapshot, ignore_errors=True)  # so that the script takes the next one
 
-    @contextmanager
-    def _reading_snapshot(self) -> Iterator[None]:
-        """Remove the snapshot after the body, so that the script takes the next one."""
+    def _store_snapshot(self) -> None:
+        first, self._call = self._call + 1, snapshots.read_call(self._snapshot)
+        for call in range(first, self._call):  # they have raised an exception in the script
+            self._publish(str(call), "")
         try:
-            yield
-        finally:
-            shutil.rmtree(self._snapshot, ignore_errors=True)
+            self._upload()
+        except Exception:
+            self._publish(str(self._call), "")
+            raise
+        self._commit(str(self._call))
 
     @property
     def _number(self) -> int:
