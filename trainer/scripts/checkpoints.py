@@ -211,11 +211,33 @@ def find_number(root: str) -> int:
     return max((each.updates for each in found), default=0)
 
 
-def count_checkpoints(root: str) -> int:
-    """Return the number of the newest checkpoint that was committed, 0 if there is none."""
+class SavedProgress:
+    """The progress of a script's checkpoints: what a group stores counts if it differs from what it began with.
 
-    def count() -> int:
-        found = directories.list_checkpoints(root)
-        return next((each.updates for each in found if storage.exists(uris.join(each.uri, directories.INDEX))), 0)
+    Args:
+        root: The directory of the task's checkpoints.
 
-    return retry(f"read {root}", count)
+    Attributes:
+        newest: The number of the newest checkpoint that was committed, 0 if there is none.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._checkpoints, self._root = ScriptCheckpoints(root, 0), root
+        self._sums: dict[str, str] = {}
+        self._number = self.newest = 0
+
+    def __call__(self) -> int:
+        """Return the number of the newest checkpoint; if it has the paths and contents of the last call, the same."""
+        for _, number, uri in retry(f"read {self._root}", partial(directories.list_checkpoints, self._root)):
+            try:
+                index = self._checkpoints.read(uri)
+            except UnavailableError:
+                raise
+            except (FileNotFoundError, TrainyardError):  # not committed, or damaged
+                continue
+            self.newest = number
+            sums = {path: file.sha256 for path, file in index.files.items()}
+            if sums != self._sums:
+                self._number, self._sums = number, sums
+            break
+        return self._number

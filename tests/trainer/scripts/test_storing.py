@@ -25,7 +25,7 @@ from trainyard.schemas.runs.script_checkpoint import CheckpointFile, find_unused
 from trainyard.trainer import report_metrics, store_checkpoints
 from trainyard.trainer.connections.store import Store
 from trainyard.trainer.group.group_server import GroupServer
-from trainyard.trainer.scripts.checkpoints import count_checkpoints
+from trainyard.trainer.scripts.checkpoints import SavedProgress
 from trainyard.trainer.scripts.session import FOLDER, restore
 from trainyard.trainer.scripts.snapshots import SnapshotError
 from trainyard.trainer.scripts.storing import Changes, merge
@@ -56,6 +56,12 @@ def restored_by(start: Callable[[], Worker]) -> dict[str, str]:
 
 def names(root: str, folder: str = "") -> list[str]:
     return storage.list_names(f"{root}/{folder}")
+
+
+def count(root: str) -> int:
+    """Return the number of the newest checkpoint that was committed."""
+    (progress := SavedProgress(root))()
+    return progress.newest
 
 
 def test_the_next_group_begins_with_the_files_that_were_stored_last(start: Callable[[], Worker]) -> None:
@@ -103,7 +109,7 @@ def test_only_what_the_newest_checkpoints_need_is_kept(root: str, start: Callabl
         worker.store()
     assert [found.updates for found in checkpoint.list_checkpoints(root)] == [5, 4]
     assert len(names(root, "files")) == 3
-    assert count_checkpoints(root) == 5
+    assert count(root) == 5
 
 
 def test_files_without_a_change_are_no_new_checkpoint(root: str, start: Callable[[], Worker]) -> None:
@@ -116,7 +122,7 @@ def test_files_without_a_change_are_no_new_checkpoint(root: str, start: Callable
     worker.store()
     worker.store()
     worker.session.finish(take_last=True, seconds=30)
-    assert count_checkpoints(root) == 1
+    assert count(root) == 1
 
 
 def test_the_files_of_a_script_that_has_ended_are_stored_if_they_are_complete(start: Callable[[], Worker]) -> None:
@@ -266,7 +272,7 @@ def test_all_workers_store_a_part_and_get_all_of_them(root: str, pair: Callable[
             worker.write(**{f"part{rank}": number})
         first.write(metadata=number)
         store_all([first, second])
-    assert count_checkpoints(root) == 2
+    assert count(root) == 2
     expected = {"metadata": "2", "part0": "2", "part1": "2"}
     first, second = pair(2)
     assert first.read() == second.read() == expected
@@ -333,7 +339,23 @@ def test_a_checkpoint_whose_content_is_missing_is_not_committed(root: str, start
     worker.write(model="2")
     with pytest.raises(UnavailableError, match=f"checkpoint 2 needs {content}, which {root}/files has no more"):
         worker.session.finish(take_last=True, seconds=30)
-    assert count_checkpoints(root) == 1
+    assert count(root) == 1
+
+
+def test_only_other_files_are_progress(root: str, start: Callable[[], Worker]) -> None:
+    progress = SavedProgress(root)
+    counts = [progress()]
+    for attempt, files in enumerate(({"config": "c"}, {"config": "c"}, {"config": "c", "model": "1"}, {"model": "1"})):
+        worker = start()
+        for path in worker.files.iterdir():
+            path.unlink()
+        worker.write(**files)
+        worker.call(lambda attempt=attempt: report_metrics(loss=attempt))  # type: ignore[misc]
+        worker.session.record_reports()
+        worker.store()
+        counts.append(progress())
+    assert counts == [0, 1, 1, 3, 4]
+    assert SavedProgress(root)() == 4
 
 
 def test_a_call_is_stored_whenever_its_snapshot_appears(
@@ -357,7 +379,7 @@ def test_a_call_is_stored_whenever_its_snapshot_appears(
     worker.call(store_checkpoints)
     appeared.set()
     wait_for(lambda: not exists(worker.folder / "snapshot"))
-    assert count_checkpoints(root) == 1
+    assert count(root) == 1
 
 
 def test_a_call_that_stores_nothing_does_not_mix_later_ones(root: str, pair: Callable[[int], list[Worker]]) -> None:
@@ -436,7 +458,7 @@ def test_the_end_does_not_wait_for_a_lost_worker_for_ever(root: str, pair: Calla
     first.call(store_checkpoints)
     with pytest.raises(UnavailableError, match=r"no answer within 0\.3 s"):
         first.session.finish(take_last=True, seconds=0.3)
-    assert count_checkpoints(root) == 0
+    assert count(root) == 0
 
 
 def test_workers_that_write_different_content_to_one_file_are_named(pair: Callable[[int], list[Worker]]) -> None:
