@@ -48,8 +48,12 @@ def report_metrics(*, epoch: int | None = None, step: int | None = None, **metri
         metrics: Numbers by their names, for example `loss=0.1`; tensors and arrays with one element are numbers too.
 
     Raises:
-        ValueError: The names and numbers have more than 4,000 characters.
+        ValueError: A count is too small, or the names and numbers have more than 4,000 characters.
     """
+    if epoch is not None and epoch < 1:
+        raise ValueError(f"epoch={epoch}: epochs count from 1; add 1 to those that count from 0.")
+    if step is not None and step < 0:
+        raise ValueError(f"step={step} is negative; count from 0.")
     message = {name: float(value) for name, value in metrics.items()}
     counts = {"epoch": epoch, "step": step}
     _send({name: int(count) for name, count in counts.items() if count is not None} | message)
