@@ -157,7 +157,6 @@ def _run_worker(
                 process.start(Start(spec.script, spec.arguments, variables | session.variables, rank, size, driver))
                 was_ended = process.wait(_EndOfGroup(store, termination, session), silence_seconds)
             current.enter(Phase.CHECKPOINT)
-            current.is_judged = False
             unstored = _store_last(session, process, was_ended, spec.grace_seconds)
         outcome = _build_outcome(process, rank, size, host, was_ended, termination.requested, last_output)
         if unstored and (outcome.error is None or session.has_failed):

@@ -1,7 +1,7 @@
 """Supervise a worker group: workers that start together in one Spark barrier stage.
 
 A group that lost a worker is restarted with as many workers as there are slots. Training of a recipe resumes from the
-last checkpoint; a script (`trainyard.trainer.group.script`) begins again.
+last checkpoint; a script (`trainyard.trainer.group.script`) starts with the files that it has stored last.
 """
 
 from __future__ import annotations

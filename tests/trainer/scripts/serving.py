@@ -17,7 +17,16 @@ from trainyard.trainer.scripts.storing import KeyValueStore
 class Worker:
     """One worker with its script, in this process."""
 
-    def __init__(self, root: str, folder: Path, rank: int = 0, size: int = 1, found: Restored | None = None) -> None:
+    def __init__(
+        self,
+        root: str,
+        folder: Path,
+        rank: int = 0,
+        size: int = 1,
+        found: Restored | None = None,
+        current: CurrentPhase | None = None,
+    ) -> None:
+        self.current = current or CurrentPhase()
         (folder / "own").mkdir(parents=True)
         self.folder, self._root, self._rank, self._size = folder / "own", root, rank, size
         self.found = found or restore(root, self.folder)
@@ -26,7 +35,7 @@ class Worker:
     def serve(self, exchange: KeyValueStore | None = None) -> Session:
         events = EventLog(str(self.folder), "train", f"worker {self._rank}")
         self.session = Session(
-            self._root, self.folder, self.found, self._rank, self._size, exchange, events, CurrentPhase()
+            self._root, self.folder, self.found, self._rank, self._size, exchange, events, self.current
         )
         return self.session
 
