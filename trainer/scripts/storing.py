@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Protocol
@@ -190,8 +191,8 @@ class CheckpointStorer:
         """Store the files of a script that has ended, if they have changed."""
         self._call += 1
         known = snapshots.read_known(self._known)
-        if snapshots.has_changed(self._folder, known):
-            snapshots.take(self._folder, known, self._snapshot)
+        if snapshots.has_changed(self._folder, known, warn=partial(print, flush=True)):
+            snapshots.take(self._folder, known, self._snapshot, warn=lambda _: None)
             self._upload()
         self._commit("end")
 

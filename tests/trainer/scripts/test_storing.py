@@ -138,6 +138,17 @@ def test_the_files_of_a_script_that_has_ended_are_stored_if_they_are_complete(st
     assert restored_by(start) == {"model": "3"}
 
 
+def test_a_link_at_the_end_of_a_script_is_a_warning(
+    start: Callable[[], Worker], capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    worker = start()
+    worker.write(model="1")
+    (worker.files / "logs").symlink_to(tmp_path)
+    worker.session.finish(take_last=True, seconds=30)
+    assert "logs' is a link to a folder, which is not stored" in capfd.readouterr().out
+    assert restored_by(start) == {"model": "1"}
+
+
 def test_a_snapshot_is_stored_although_the_script_has_failed_since(start: Callable[[], Worker]) -> None:
     worker = start()
     worker.write(model="1")
