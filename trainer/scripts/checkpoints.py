@@ -106,8 +106,8 @@ class ScriptCheckpoints:
         finally:
             shutil.rmtree(staged, ignore_errors=True)
 
-    def upload(self, file: Path, number: int, stored: Files) -> CheckpointFile:
-        """Write the content of a file, unless one of the `stored` files has it, for checkpoint `number`.
+    def upload(self, file: Path, number: int, rank: int, stored: Files) -> CheckpointFile:
+        """Write the content of a file of a worker, unless one of the `stored` files has it, for checkpoint `number`.
 
         Raises:
             UnavailableError: The storage does not answer.
@@ -115,13 +115,13 @@ class ScriptCheckpoints:
         size, sha256 = storage.checksum(str(file))
         modified_ns = file.stat().st_mtime_ns
         if same := next((each for each in stored.values() if each.sha256 == sha256), None):
-            return same.model_copy(update={"modified_ns": modified_ns})
+            return same.model_copy(update={"modified_ns": modified_ns, "rank": rank})
         name = name_content(self.group, number, sha256)
         uri = content_uri(self._root, name)
         retry(f"write {uri}", lambda: storage.upload(uri, file))
         if (written := retry(f"read {uri}", lambda: storage.size(uri))) != size:
             raise StorageError(f"{uri} has {written:,} of {size:,} bytes")
-        return CheckpointFile(bytes=size, sha256=sha256, modified_ns=modified_ns, content=name)
+        return CheckpointFile(bytes=size, sha256=sha256, modified_ns=modified_ns, content=name, rank=rank)
 
     def commit(
         self,

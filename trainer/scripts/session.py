@@ -126,7 +126,7 @@ class Session:
             self._recorder.record(report)
 
     def finish(self, take_last: bool, seconds: float) -> None:
-        """Record the last reports of a script that has ended, and store its last files; see `CheckpointStorer.finish`."""
+        """Record the last reports of a script that has ended, and store its files; see `CheckpointStorer.finish`."""
         self.record_reports()
         self._current.is_judged = False
         self._recorder.end_epoch()

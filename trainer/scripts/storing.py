@@ -67,18 +67,24 @@ class Changes:
         return cls(written, set(fields["removed"]))
 
 
-def merge(restored: Files, changes: Sequence[Changes]) -> dict[str, CheckpointFile]:
+def merge(restored: Files, committed: Files, changes: Sequence[Changes]) -> dict[str, CheckpointFile]:
     """Return the files of a checkpoint of several workers.
+
+    A restored file, which each of them has, is removed when the worker that wrote it removes it, or all do.
 
     Args:
         restored: The files that all of them began with.
+        committed: The files of the checkpoint before.
         changes: What each has changed, by rank.
 
     Raises:
         TrainyardError: Two workers have written different content to one path.
     """
-    removed = set[str]().union(*(each.removed for each in changes))
-    files = {path: file for path, file in restored.items() if path not in removed}
+    files = {}
+    for path, file in restored.items():
+        removed_by = {rank for rank, each in enumerate(changes) if path in each.removed}
+        if path in committed and committed[path].rank not in removed_by and len(removed_by) < len(changes):
+            files[path] = file
     writers: dict[str, int] = {}
     for rank, each in enumerate(changes):
         for path, file in each.written.items():
@@ -225,7 +231,7 @@ class CheckpointStorer:
             path, entry = item
             if entry.copy is None:
                 return self._files[path]
-            return self._checkpoints.upload(self._snapshot / entry.copy, self._number, self._files)
+            return self._checkpoints.upload(self._snapshot / entry.copy, self._number, self._rank, self._files)
 
         with ThreadPoolExecutor(THREADS) as pool:
             self._files = dict(zip(entries, pool.map(upload, entries.items()), strict=True))
@@ -241,7 +247,7 @@ class CheckpointStorer:
         changes = [own, *(self._receive(step, rank) for rank in range(1, self._size if self._exchange else 1))]
         if None in changes:
             return
-        files = merge(self._restored, [each for each in changes if each])
+        files = merge(self._restored, self._committed, [each for each in changes if each])
         metrics = self._get_metrics()
         if files and (files, metrics) != (self._committed, self._metrics):
             needed = chain(self._restored.values(), *(each.written.values() for each in changes if each))

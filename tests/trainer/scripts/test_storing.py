@@ -393,6 +393,27 @@ def test_a_call_is_stored_whenever_its_snapshot_appears(
     assert count(root) == 1
 
 
+def test_a_worker_removes_no_file_that_another_has_written(pair: Callable[[int], list[Worker]]) -> None:
+    first, second = pair(2)
+    first.write(part0="1")
+    second.write(part1="1")
+    store_all([first, second])
+    for attempt in ("2", "3"):
+        first, second = pair(2)
+        assert first.read()["part0"] == "1"
+        if attempt == "2":
+            (second.files / "part0").unlink()
+        second.write(part1=attempt)
+        for _ in range(2):
+            store_all([first, second])
+    first, second = pair(2)
+    (second.files / "part1").unlink()
+    store_all([first, second])
+    first.write(new="1")
+    store_all([first, second])
+    assert pair(2)[0].read() == {"new": "1", "part0": "1"}
+
+
 def test_a_call_that_stores_nothing_does_not_mix_later_ones(root: str, pair: Callable[[int], list[Worker]]) -> None:
     first, second = pair(2)
     (second.files / "12:30").touch()
@@ -481,8 +502,9 @@ def test_workers_that_write_different_content_to_one_file_are_named(pair: Callab
         first.session.finish(take_last=True, seconds=30)
 
 
-def file(digit: str) -> CheckpointFile:
-    return CheckpointFile(bytes=1, sha256=digit * 64, modified_ns=0, content=name_content(1, 1, digit * 64))
+def file(digit: str, rank: int = 0) -> CheckpointFile:
+    name = name_content(1, 1, digit * 64)
+    return CheckpointFile(bytes=1, sha256=digit * 64, modified_ns=0, content=name, rank=rank)
 
 
 def test_files_of_workers_are_merged() -> None:
@@ -491,9 +513,30 @@ def test_files_of_workers_are_merged() -> None:
         Changes({"a": file("d"), "same": file("e")}, {"b"}),
         Changes({"same": file("e"), "new": file("f")}, {"b"}),
     ]
-    assert merge(restored, changes) == {"a": file("d"), "c": file("c"), "same": file("e"), "new": file("f")}
-    assert merge(restored, []) == restored
+    merged = {"a": file("d"), "c": file("c"), "same": file("e"), "new": file("f")}
+    assert merge(restored, restored, changes) == merged
+    assert merge(restored, restored, [Changes()]) == restored
     assert Changes.from_json(changes[0].to_json()) == changes[0]
+
+
+@pytest.mark.parametrize(
+    ("committed", "removed_by", "stays"),
+    [
+        (file("a", rank=1), {0, 1}, False),
+        (file("a", rank=1), {1}, False),
+        (file("a", rank=1), {0}, True),
+        (file("b", rank=0), {0}, False),  # rank 0 has written it since
+        (file("a", rank=7), {0}, True),  # of a larger group
+        (file("a", rank=7), {0, 1}, False),
+        (None, {0}, False),  # it was removed before
+    ],
+)
+def test_a_file_is_removed_by_its_writer_or_by_all(
+    committed: CheckpointFile | None, removed_by: set[int], stays: bool
+) -> None:
+    restored = {"a": file("a", rank=1 if committed is None else committed.rank)}
+    changes = [Changes(removed={"a"} if rank in removed_by else set()) for rank in (0, 1)]
+    assert merge(restored, {"a": committed} if committed else {}, changes) == (restored if stays else {})
 
 
 def test_contents_that_a_later_checkpoint_may_need_stay() -> None:

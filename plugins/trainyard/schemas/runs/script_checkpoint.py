@@ -36,6 +36,8 @@ class CheckpointFile(Part):
     """When it was written, in nanoseconds since the epoch; programs find their last file by it."""
     content: FileName
     """The name of its content in the folder `files`."""
+    rank: NonNegativeInt = 0
+    """The worker that wrote it, which alone removes it as long as another one has it."""
 
 
 class ScriptCheckpoint(Document):
