@@ -174,7 +174,9 @@ class ScriptCheckpoints:
                 try:
                     kept.append(ScriptCheckpoint.load(uris.join(uri, directories.INDEX)))
                     continue
-                except FileNotFoundError:
+                except UnavailableError:
+                    raise
+                except (FileNotFoundError, TrainyardError):  # not committed, or damaged
                     pass
             storage.remove(uris.join(uri, directories.INDEX))
             storage.remove(uri)
@@ -186,8 +188,10 @@ class ScriptCheckpoints:
 
         def read() -> None:
             with storage.open_input(uri) as source, path.open("wb") as target:
-                while chunk := source.read(_CHUNK):
+                left = file.bytes + 1  # one byte more shows that it is longer
+                while left and (chunk := source.read(min(left, _CHUNK))):
                     target.write(chunk)
+                    left -= len(chunk)
                     on_progress()
 
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -202,6 +203,35 @@ def test_a_damaged_checkpoint_is_skipped(
             storage.remove(f"{root}/files/{content}")
         assert restored_by(start) == {"model": "1"}
         assert f"skipping checkpoint {newest}: {root}/files/{content} {error}\n" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("model", {"modified_ns": 10**30}),
+        ("model", {"bytes": -1}),
+        ("model/state", {}),  # a folder and a file of one name
+        ("../model", {}),
+    ],
+)
+def test_a_checkpoint_with_an_index_that_no_worker_writes_is_skipped_and_removed(
+    root: str, start: Callable[[], Worker], path: str, fields: dict[str, int]
+) -> None:
+    worker = start()
+    worker.write(model="0")
+    worker.store()
+    worker.write(model="1")
+    worker.store()
+    index = Path(checkpoint.list_checkpoints(root)[0].uri, checkpoint.INDEX)
+    document = json.loads(index.read_text())
+    document["files"][path] = document["files"]["model"] | fields
+    index.write_text(json.dumps(document))
+    worker = start()
+    assert worker.read() == {"model": "0"}
+    worker.write(model="3")
+    worker.store()
+    assert [found.updates for found in checkpoint.list_checkpoints(root)] == [3, 1]
+    assert len(names(root, "files")) == 2
 
 
 def test_nothing_of_a_damaged_checkpoint_is_restored(root: str, start: Callable[[], Worker]) -> None:
