@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from trainyard.files import storage
 from trainyard.schemas.runs.events import EventLog
 from trainyard.trainer import store_checkpoints
 from trainyard.trainer.measuring.phases import CurrentPhase
+from trainyard.trainer.scripts.checkpoints import SavedProgress
 from trainyard.trainer.scripts.session import FOLDER, Restored, Session, restore
 from trainyard.trainer.scripts.storing import KeyValueStore
 
@@ -72,3 +74,13 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def names(root: str, folder: str = "") -> list[str]:
+    return storage.list_names(f"{root}/{folder}")
+
+
+def count(root: str) -> int:
+    """Return the number of the newest checkpoint that was committed."""
+    (progress := SavedProgress(root))()
+    return progress.newest

@@ -163,7 +163,7 @@ def test_a_folder_that_always_has_temporary_files_is_stored(folder: Path) -> Non
 
 def test_a_file_that_is_being_written_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "SETTLE_SECONDS", 0.2)
-    stopped = threading.Event()
+    stopped, writing = threading.Event(), threading.Event()
 
     def keep_writing() -> None:
         with (folder / "a").open("w") as file:
@@ -171,10 +171,12 @@ def test_a_file_that_is_being_written_is_refused(folder: Path, monkeypatch: pyte
                 file.write("x" * 100_000)
                 file.flush()
                 file.seek(0)
+                writing.set()
 
     (folder / "a").touch()
     writer = threading.Thread(target=keep_writing)
     writer.start()
+    assert writing.wait(30)
     try:
         with pytest.raises(SnapshotError, match=r"a is written while it is stored; call store_checkpoints"):
             take(folder, {})
