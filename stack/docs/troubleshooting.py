@@ -21,7 +21,7 @@ show`), and why it occurs. The examples are of a training with `memory=Memory(he
 Errors that Trainyard finds itself, for example while a DAG is parsed or by [preflight](how-to/cluster/preflight.md),
 name the operator, the option and the value, and what to write instead; they are not listed here."""
 ELSEWHERE = {
-    "`the worker group hangs in epoch ...`": "[hanging worker groups](how-to/training/resume.md#hanging-worker-groups)",
+    "`the worker group hangs`": "[hanging worker groups](how-to/training/resume.md#hanging-worker-groups)",
     "`rank 1 of 2 on node7 failed: ...`": "the traceback below it, which is of your recipe; exceptions in user code do "
     "not trigger a restart",
     "`pyspark ... and pyspark-client ... write the same files`, `CloudPickleSerializer() takes no arguments`": (

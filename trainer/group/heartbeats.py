@@ -100,7 +100,8 @@ def find_silent(heartbeats: Mapping[int, Heartbeat], before: float, importing_be
 def describe_hang(heartbeats: Mapping[int, Heartbeat], at: float, seconds: float) -> str | None:
     """Return which workers the others wait for, if the slowest ones have made no progress for `seconds`, else None.
 
-    Workers that are not judged are left out. Scripts need not wait for each other, so all of them must be silent.
+    Workers that are not judged are left out. Scripts need not wait for each other, and may report steps or not,
+    so all of them must be silent, and the one that is so for longest is named first.
 
     Args:
         heartbeats: The last heartbeat of each worker, by rank.
@@ -112,13 +113,20 @@ def describe_hang(heartbeats: Mapping[int, Heartbeat], at: float, seconds: float
         return None
     slowest = min(_get_position(beat.current) for beat in heartbeats.values())
     late = {rank: beat for rank, beat in heartbeats.items() if _get_position(beat.current) == slowest}
-    scripts = [beat for beat in heartbeats.values() if beat.current.phase is Phase.SCRIPT]
-    if any(at - beat.since < seconds for beat in [*late.values(), *scripts]):
+    scripts = {rank: beat for rank, beat in heartbeats.items() if beat.current.phase is Phase.SCRIPT}
+    late = dict(sorted(scripts.items(), key=lambda each: each[1].since)) or late  # their steps need not be comparable
+    if any(at - beat.since < seconds for beat in late.values()):
         return None
     workers = " and ".join(
         f"rank {rank} on {beat.host}, in '{beat.current.phase}' for {at - beat.since:.0f} s"
         for rank, beat in late.items()
     )
+    if scripts:
+        silence = at - max(beat.since for beat in scripts.values())
+        return (
+            f"the worker group hangs: no script has called report_metrics or store_checkpoints for {silence:.0f} s; "
+            f"{workers}"
+        )
     current = next(iter(late.values())).current
     waiting = sorted({beat.current.phase.value for rank, beat in heartbeats.items() if rank not in late})
     others = f"; the others wait in {' and '.join(map(repr, waiting))}" if waiting else ""

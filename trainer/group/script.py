@@ -36,7 +36,7 @@ from trainyard.trainer.group.script_process import ScriptProcess
 from trainyard.trainer.group.worker import checkpoint_root, process_name
 from trainyard.trainer.measuring.phases import CurrentPhase
 from trainyard.trainer.run.signals.control_sync import Termination
-from trainyard.trainer.scripts import checkpoints
+from trainyard.trainer.scripts.checkpoints import SavedProgress
 from trainyard.trainer.scripts.session import Restored, Session, restore
 
 ASK_SECONDS = 1.0
@@ -63,10 +63,11 @@ def run(spark: Any, spec: ScriptSpec, events: EventLog) -> ScriptResult:
     def work(task: Any, start: int, driver: DriverAddress, cores: int) -> Outcome:
         return _run_worker(task, ScriptSpec.from_json(text), start, driver, cores, silence_seconds)
 
+    progress = SavedProgress(root)
     result = supervisor.supervise(
         context, work, events, spec.min_workers, spec.max_workers, spec.max_restarts,
-        partial(checkpoints.count_checkpoints, root), 60 * spec.hang_minutes, supervisor.save_progress(spec.task_key),
-        " from checkpoint {}".format,
+        progress, 60 * spec.hang_minutes, supervisor.save_progress(spec.task_key),
+        lambda _: f" from checkpoint {progress.newest}",
     )  # fmt: skip
     return ScriptResult(**result)
 
@@ -156,7 +157,6 @@ def _run_worker(
                 process.start(Start(spec.script, spec.arguments, variables | session.variables, rank, size, driver))
                 was_ended = process.wait(_EndOfGroup(store, termination, session), silence_seconds)
             current.enter(Phase.CHECKPOINT)
-            current.is_judged = False
             unstored = _store_last(session, process, was_ended, spec.grace_seconds)
         outcome = _build_outcome(process, rank, size, host, was_ended, termination.requested, last_output)
         if unstored and (outcome.error is None or session.has_failed):

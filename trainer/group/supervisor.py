@@ -1,7 +1,7 @@
 """Supervise a worker group: workers that start together in one Spark barrier stage.
 
 A group that lost a worker is restarted with as many workers as there are slots. Training of a recipe resumes from the
-last checkpoint; a script (`trainyard.trainer.group.script`) begins again.
+last checkpoint; a script (`trainyard.trainer.group.script`) starts with the files that it has stored last.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def supervise(
         max_workers: The maximum size of the group.
         max_restarts: How often the group is restarted without progress in between; not at all after a memory kill.
         count_saved_updates: Returns the optimizer steps in the newest checkpoint, which measure progress; of a script
-            the number of that checkpoint.
+            the number of the last checkpoint with other files than the one before.
         hang_seconds: The time without progress of any late worker after which the group is restarted.
         report_progress: Called every few seconds with the phase of each worker, and the progress of the training.
         describe_checkpoint: Returns from where a group restarts, by what `count_saved_updates` has returned.

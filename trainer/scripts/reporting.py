@@ -6,10 +6,13 @@ that a script imports this at once.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import SupportsFloat
 
@@ -23,9 +26,13 @@ KNOWN = "known.json"
 """Beside the pipe: the states of the files that are stored. It is missing where the files of a worker are not."""
 SNAPSHOT = "snapshot"
 """Beside the pipe: the snapshot that the worker stores, and then removes."""
+CALLS = "calls"
+"""Beside the pipe: how many snapshots were begun. Whoever takes one has a lock on it."""
 MAX_BYTES = 4096
 """The length of a report: the kernel writes so many bytes to a pipe at once, whoever else writes to it."""
 PAUSE_SECONDS = 0.05
+_threads: set[int] = set()
+"""The threads of this process that take a snapshot."""
 
 
 def report_metrics(*, epoch: int | None = None, step: int | None = None, **metrics: SupportsFloat) -> None:
@@ -41,8 +48,12 @@ def report_metrics(*, epoch: int | None = None, step: int | None = None, **metri
         metrics: Numbers by their names, for example `loss=0.1`; tensors and arrays with one element are numbers too.
 
     Raises:
-        ValueError: The names and numbers have more than 4,000 characters.
+        ValueError: A count is too small, or the names and numbers have more than 4,000 characters.
     """
+    if epoch is not None and epoch < 1:
+        raise ValueError(f"epoch={epoch}: epochs count from 1; add 1 to those that count from 0.")
+    if step is not None and step < 0:
+        raise ValueError(f"step={step} is negative; count from 0.")
     message = {name: float(value) for name, value in metrics.items()}
     counts = {"epoch": epoch, "step": step}
     _send({name: int(count) for name, count in counts.items() if count is not None} | message)
@@ -62,12 +73,33 @@ def store_checkpoints() -> None:
     if (pipe := os.environ.get(REPORTS)) is None:
         return
     folder = Path(pipe).parent
+    if threading.get_ident() in _threads:
+        return  # a signal handler has interrupted a call, which stores the files; or they are stored at the end
     while (folder / KNOWN).exists():
         while (folder / SNAPSHOT).exists():
             time.sleep(PAUSE_SECONDS)
-        with suppress(FileExistsError):  # of another process of this worker
-            snapshots.take(Path(os.environ[CHECKPOINTS]), snapshots.read_known(folder / KNOWN), folder / SNAPSHOT)
+        with _lock(folder / CALLS) as calls:
+            if (folder / SNAPSHOT).exists():
+                continue  # of another thread or process of this worker
+            call = int(os.pread(calls, MAX_BYTES, 0) or 0) + 1
+            os.pwrite(calls, str(call).encode(), 0)
+            known = snapshots.read_known(folder / KNOWN)
+            snapshots.take(Path(os.environ[CHECKPOINTS]), known, folder / SNAPSHOT, call)
             return
+
+
+@contextmanager
+def _lock(file: Path) -> Iterator[int]:
+    """Open a file that one thread of all processes has at a time, and yield its descriptor."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _threads.add(threading.get_ident())
+        yield descriptor
+    finally:
+        _threads.discard(threading.get_ident())
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process that was forked meanwhile has the descriptor too
+        os.close(descriptor)
 
 
 def _send(message: dict[str, float]) -> None:

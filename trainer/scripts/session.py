@@ -92,6 +92,7 @@ class Session:
         self._stack = ExitStack()
         metrics = {name: value for name, value in index.metrics.items() if value is not None} if index else {}
         self._reader = self._stack.enter_context(ReportReader(folder / "reports", metrics))
+        self._current = current
         self._recorder = MetricRecorder(events, current, is_main=rank == 0)
         self._storer: CheckpointStorer | None = None
         if rank == 0 or exchange:
@@ -125,8 +126,9 @@ class Session:
             self._recorder.record(report)
 
     def finish(self, take_last: bool, seconds: float) -> None:
-        """Record the last reports, and store the last files; see `CheckpointStorer.finish`."""
+        """Record the last reports of a script that has ended, and store its files; see `CheckpointStorer.finish`."""
         self.record_reports()
+        self._current.is_judged = False
         self._recorder.end_epoch()
         if self._storer:
             self._storer.finish(take_last, seconds)

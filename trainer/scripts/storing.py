@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
@@ -65,18 +67,24 @@ class Changes:
         return cls(written, set(fields["removed"]))
 
 
-def merge(restored: Files, changes: Sequence[Changes]) -> dict[str, CheckpointFile]:
+def merge(restored: Files, committed: Files, changes: Sequence[Changes]) -> dict[str, CheckpointFile]:
     """Return the files of a checkpoint of several workers.
+
+    A restored file, which each of them has, is removed when the worker that wrote it removes it, or all do.
 
     Args:
         restored: The files that all of them began with.
+        committed: The files of the checkpoint before.
         changes: What each has changed, by rank.
 
     Raises:
         TrainyardError: Two workers have written different content to one path.
     """
-    removed = set[str]().union(*(each.removed for each in changes))
-    files = {path: file for path, file in restored.items() if path not in removed}
+    files = {}
+    for path, file in restored.items():
+        removed_by = {rank for rank, each in enumerate(changes) if path in each.removed}
+        if path in committed and committed[path].rank not in removed_by and len(removed_by) < len(changes):
+            files[path] = file
     writers: dict[str, int] = {}
     for rank, each in enumerate(changes):
         for path, file in each.written.items():
@@ -127,7 +135,7 @@ class CheckpointStorer:
         self._restored: Files = restored.files if restored else {}
         self._files = dict(self._restored)
         self._committed, self._metrics = dict(self._restored), restored.metrics if restored else {}
-        self._number, self._rank, self._size = number, rank, size
+        self._before, self._call, self._rank, self._size = number, 0, rank, size
         self._exchange, self._get_metrics = exchange, get_metrics
         self._ending, self._take_last, self._deadline = threading.Event(), False, math.inf
         self._error: Exception | None = None
@@ -165,8 +173,8 @@ class CheckpointStorer:
 
     def _run(self) -> None:
         while not self._ending.wait(CHECK_SECONDS):
-            self._try(self._store_snapshot)
-        self._try(self._store_snapshot)
+            self._store_if_called()
+        self._store_if_called()
         self._error = None
         if self._take_last:
             self._try(self._store_last)
@@ -184,28 +192,36 @@ class CheckpointStorer:
             if isinstance(error, TrainyardError) and not isinstance(error, UnavailableError):
                 self.fatal = error
             print(f"a checkpoint of the script cannot be stored: {summarize(error)}", flush=True)
-        shutil.rmtree(self._snapshot, ignore_errors=True)
 
     def _store_last(self) -> None:
         """Store the files of a script that has ended, if they have changed."""
-        self._number += 1
+        self._call += 1
         known = snapshots.read_known(self._known)
-        if snapshots.has_changed(self._folder, known):
-            snapshots.take(self._folder, known, self._snapshot)
+        if snapshots.has_changed(self._folder, known, warn=partial(print, flush=True)):
+            snapshots.take(self._folder, known, self._snapshot, warn=lambda _: None)
             self._upload()
         self._commit("end")
 
+    def _store_if_called(self) -> None:
+        if self._snapshot.exists():
+            self._try(self._store_snapshot)
+            shutil.rmtree(self._snapshot, ignore_errors=True)  # so that the script takes the next one
+
     def _store_snapshot(self) -> None:
-        if not self._snapshot.exists():
-            return
-        self._number += 1
+        first, self._call = self._call + 1, snapshots.read_call(self._snapshot)
+        for call in range(first, self._call):  # they have raised an exception in the script
+            self._publish(str(call), "")
         try:
             self._upload()
         except Exception:
-            if self._exchange and self._rank:
-                self._publish(str(self._number), "")
+            self._publish(str(self._call), "")
             raise
-        self._commit(str(self._number))
+        self._commit(str(self._call))
+
+    @property
+    def _number(self) -> int:
+        """The number of the checkpoint of the current call."""
+        return self._before + self._call
 
     def _upload(self) -> None:
         """Write the content of the files that have changed, and note what the next snapshot is compared with."""
@@ -215,7 +231,7 @@ class CheckpointStorer:
             path, entry = item
             if entry.copy is None:
                 return self._files[path]
-            return self._checkpoints.upload(self._snapshot / entry.copy, self._number, self._files)
+            return self._checkpoints.upload(self._snapshot / entry.copy, self._number, self._rank, self._files)
 
         with ThreadPoolExecutor(THREADS) as pool:
             self._files = dict(zip(entries, pool.map(upload, entries.items()), strict=True))
@@ -231,10 +247,11 @@ class CheckpointStorer:
         changes = [own, *(self._receive(step, rank) for rank in range(1, self._size if self._exchange else 1))]
         if None in changes:
             return
-        files = merge(self._restored, [each for each in changes if each])
+        files = merge(self._restored, self._committed, [each for each in changes if each])
         metrics = self._get_metrics()
         if files and (files, metrics) != (self._committed, self._metrics):
-            self._checkpoints.commit(self._number, self._size, files, metrics)
+            needed = chain(self._restored.values(), *(each.written.values() for each in changes if each))
+            self._checkpoints.commit(self._number, self._size, files, metrics, needed)
             self._committed, self._metrics = files, dict(metrics)
 
     def _find_changes(self) -> Changes:
@@ -242,8 +259,9 @@ class CheckpointStorer:
         return Changes(written, set(self._restored) - set(self._files))
 
     def _publish(self, step: str, changes: str) -> None:
-        assert self._exchange
-        self._exchange.set(f"{_KEY}/{step}/{self._rank}", changes)
+        """Let rank 0 have the changes of a step; "" if they could not be stored."""
+        if self._exchange and self._rank:
+            self._exchange.set(f"{_KEY}/{step}/{self._rank}", changes)
 
     def _receive(self, step: str, rank: int) -> Changes | None:
         """Return what another worker has changed up to a step, or until it ended; None if it has failed before."""

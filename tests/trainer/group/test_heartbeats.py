@@ -74,7 +74,16 @@ def test_only_scripts_that_have_reported_progress_are_judged() -> None:
     silent.current.is_judged = False
     assert describe_hang({0: silent, 1: silent}, 700.0, 600.0) is None
     hang = describe_hang({0: reporting, 1: silent}, 700.0, 600.0)
-    assert hang and hang.endswith(": rank 0 on node1, in 'script' for 700 s")
+    assert hang and hang.endswith("; rank 0 on node1, in 'script' for 700 s")
+
+
+def test_of_scripts_the_one_that_is_silent_for_longest_is_named_first() -> None:
+    """A rank that reports no epochs is not behind those that do."""
+    first, second = beat("script", epoch=0, step=0, since=50), beat("script", epoch=6, step=10, host="node2")
+    assert describe_hang({0: first, 1: second}, 700.0, 600.0) == (
+        "the worker group hangs: no script has called report_metrics or store_checkpoints for 650 s; "
+        "rank 1 on node2, in 'script' for 700 s and rank 0 on node1, in 'script' for 650 s"
+    )
 
 
 def test_workers_that_are_all_in_one_phase_are_all_named() -> None:

@@ -131,7 +131,11 @@ def test_ranks_that_each_store_a_part_resume_in_the_next_attempt_with_another_nu
 @pytest.mark.parametrize(
     ("how", "fields", "message"),
     [
-        ("wait", {"hang_minutes": 0.1}, "the worker group hangs in epoch 1, step 4: rank 1 on .*, in 'script' for"),
+        (
+            "wait",
+            {"hang_minutes": 0.1},
+            "the worker group hangs: no script has called .* for \\d+ s; rank 1 on .*, in 'script' for",
+        ),
         ("stop", {}, "the process of tests.trainer.scripts.silent was stopped, as by SIGSTOP"),
     ],
 )

@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from trainyard.files import storage
 from trainyard.schemas.runs.events import EventLog
 from trainyard.trainer import store_checkpoints
 from trainyard.trainer.measuring.phases import CurrentPhase
+from trainyard.trainer.scripts.checkpoints import SavedProgress
 from trainyard.trainer.scripts.session import FOLDER, Restored, Session, restore
 from trainyard.trainer.scripts.storing import KeyValueStore
 
@@ -17,7 +19,16 @@ from trainyard.trainer.scripts.storing import KeyValueStore
 class Worker:
     """One worker with its script, in this process."""
 
-    def __init__(self, root: str, folder: Path, rank: int = 0, size: int = 1, found: Restored | None = None) -> None:
+    def __init__(
+        self,
+        root: str,
+        folder: Path,
+        rank: int = 0,
+        size: int = 1,
+        found: Restored | None = None,
+        current: CurrentPhase | None = None,
+    ) -> None:
+        self.current = current or CurrentPhase()
         (folder / "own").mkdir(parents=True)
         self.folder, self._root, self._rank, self._size = folder / "own", root, rank, size
         self.found = found or restore(root, self.folder)
@@ -26,7 +37,7 @@ class Worker:
     def serve(self, exchange: KeyValueStore | None = None) -> Session:
         events = EventLog(str(self.folder), "train", f"worker {self._rank}")
         self.session = Session(
-            self._root, self.folder, self.found, self._rank, self._size, exchange, events, CurrentPhase()
+            self._root, self.folder, self.found, self._rank, self._size, exchange, events, self.current
         )
         return self.session
 
@@ -63,3 +74,13 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def names(root: str, folder: str = "") -> list[str]:
+    return storage.list_names(f"{root}/{folder}")
+
+
+def count(root: str) -> int:
+    """Return the number of the newest checkpoint that was committed."""
+    (progress := SavedProgress(root))()
+    return progress.newest

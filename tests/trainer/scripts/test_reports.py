@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.trainer.scripts.serving import Worker
 from trainyard.report.curves import read_epochs
 from trainyard.schemas.runs import events as event_log
 from trainyard.schemas.runs.events import EventLog
@@ -52,6 +53,18 @@ def test_a_report_outside_of_a_worker_does_nothing(monkeypatch: pytest.MonkeyPat
     os.mkfifo(tmp_path / "reports")
     monkeypatch.setenv("TRAINYARD_REPORTS", str(tmp_path / "reports"))
     report_metrics(loss=1)  # of a worker that has ended: nobody reads the pipe
+
+
+@pytest.mark.parametrize(
+    ("counts", "error"),
+    [
+        ({"epoch": 0}, "epoch=0: epochs count from 1; add 1 to those that count from 0"),
+        ({"step": -1}, "step=-1 is negative"),
+    ],
+)
+def test_a_count_that_is_none_is_refused_in_the_call(counts: dict[str, int], error: str) -> None:
+    with pytest.raises(ValueError, match=error):
+        report_metrics(**counts, loss=1)
 
 
 def test_a_report_that_is_too_long_is_refused() -> None:
@@ -149,6 +162,15 @@ def test_the_last_value_of_each_metric_of_an_epoch_is_a_point_of_the_curves(tmp_
     assert second["epoch"] == 2 and math.isnan(second["loss"])
     assert (current.epoch, current.step, current.is_judged) == (1, 5, True)
     assert current.training == ScriptProgress(epoch=2, step=5, metrics={"loss": math.inf})
+
+
+def test_a_script_that_has_ended_is_judged_no_more(tmp_path: Path) -> None:
+    """Its last report may be read after its end, and storing its last files may take long."""
+    worker = Worker(str(tmp_path / "checkpoints"), tmp_path / "worker", current=(current := CurrentPhase()))
+    with worker.serve():
+        worker.call(lambda: report_metrics(epoch=3, loss=1))
+        worker.session.finish(take_last=True, seconds=30)
+    assert (current.epoch, current.is_judged) == (2, False)
 
 
 def test_the_reports_of_other_ranks_show_that_they_make_progress(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -82,19 +83,87 @@ def test_a_link_to_a_file_is_stored_as_the_file(folder: Path) -> None:
     assert take(folder, {}) == {"epoch=3.ckpt": "state", "last.ckpt": "state"}
 
 
-def test_what_cannot_be_stored_is_refused_by_name(folder: Path) -> None:
-    write(folder / "12:30.pt", "1")
-    with pytest.raises(SnapshotError, match=r"12:30\.pt cannot be stored: write a name without ':'"):
+@pytest.mark.parametrize("name", ["12:30.pt", "a\\b", "a\nb", os.fsdecode(b"\xff")])
+def test_names_that_no_document_has_are_refused(folder: Path, name: str) -> None:
+    write(folder / name, "1")
+    error = f"{str(folder / name)!r} cannot be stored: write a name without ':', '\\' and control characters, in UTF-8"
+    with pytest.raises(SnapshotError, match=re.escape(error)):
         take(folder, {})
-    (folder / "12:30.pt").unlink()
-    (folder / "latest").symlink_to(folder.parent)
-    with pytest.raises(SnapshotError, match="latest is a link to a folder"):
+
+
+def test_any_other_name_is_stored(folder: Path) -> None:
+    names = ["Größe", "a b", "non\u00a0breaking", "epoch=1-step=2.ckpt", ".hidden"]
+    for name in names:
+        write(folder / name, "1")
+    assert take(folder, {}) == dict.fromkeys(names, "1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("folder", "is a link to a folder, which is not stored; write files there instead"),
+        ("nothing", "is a link to a file that does not exist; remove it"),
+        ("itself", "is a link to a file that does not exist; remove it"),
+        ("pipe", "is neither a file nor a folder; write it elsewhere"),
+    ],
+)
+def test_what_is_no_file_is_refused_by_name_or_left_out_with_a_warning(folder: Path, kind: str, error: str) -> None:
+    write(folder / "model", "1")
+    special = folder / "latest"
+    if kind == "pipe":
+        os.mkfifo(special)
+    else:
+        special.symlink_to({"folder": folder.parent, "nothing": folder / "gone", "itself": special}[kind])
+    with pytest.raises(SnapshotError, match=f"latest' {error}"):
         take(folder, {})
+    warnings: list[str] = []
+    snapshots.take(folder, {}, folder.parent / "last", warn=warnings.append)
+    assert list(snapshots.read(folder.parent / "last")) == ["model"]
+    assert len(warnings) == 1 and f"latest' {error}" in warnings[0]
+
+
+def test_temporary_files_that_vanish_are_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they were renamed to is stored, also if it is new."""
+    for name in ("a", "b", "model.tmp"):
+        write(folder / name, name)
+    read_state = snapshots.read_state
+
+    def rename_before(path: Path) -> State:
+        if path.name == "model.tmp" and path.exists():
+            path.rename(folder / "Model")
+        return read_state(path)
+
+    monkeypatch.setattr(snapshots, "read_state", rename_before)
+    assert take(folder, {}) == {"Model": "model.tmp", "a": "a", "b": "b"}
+
+
+def test_a_folder_that_always_has_temporary_files_is_stored(folder: Path) -> None:
+    for number in range(100):
+        write(folder / f"{number}", "x")
+    stopped = threading.Event()
+
+    def write_temporary_files() -> None:
+        while not stopped.is_set():
+            for name in ("0.tmp", "50.tmp", "deep/99.tmp"):
+                (folder / "deep").mkdir(exist_ok=True)
+                (folder / name).write_text("x")
+                (folder / name).unlink()
+            (folder / "deep").rmdir()
+
+    writer = threading.Thread(target=write_temporary_files)
+    writer.start()
+    try:
+        for number in range(3):
+            assert set(take(folder, {}, f"snapshot {number}")) >= set(map(str, range(100)))
+            snapshots.has_changed(folder, {})
+    finally:
+        stopped.set()
+        writer.join()
 
 
 def test_a_file_that_is_being_written_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "SETTLE_SECONDS", 0.2)
-    stopped = threading.Event()
+    stopped, writing = threading.Event(), threading.Event()
 
     def keep_writing() -> None:
         with (folder / "a").open("w") as file:
@@ -102,12 +171,14 @@ def test_a_file_that_is_being_written_is_refused(folder: Path, monkeypatch: pyte
                 file.write("x" * 100_000)
                 file.flush()
                 file.seek(0)
+                writing.set()
 
     (folder / "a").touch()
     writer = threading.Thread(target=keep_writing)
     writer.start()
+    assert writing.wait(30)
     try:
-        with pytest.raises(SnapshotError, match=r"a is written or removed while it is stored; call store_checkpoints"):
+        with pytest.raises(SnapshotError, match=r"a is written while it is stored; call store_checkpoints"):
             take(folder, {})
     finally:
         stopped.set()

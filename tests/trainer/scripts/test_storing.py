@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from tests.trainer.scripts.serving import Worker, read_files, wait_for
+from tests.trainer.scripts.serving import Worker, count, names, read_files, wait_for
 from trainyard.errors import TrainyardError, UnavailableError
 from trainyard.files import storage
 from trainyard.schemas.runs import checkpoint
-from trainyard.schemas.runs.script_checkpoint import CheckpointFile, find_unused, name_content
+from trainyard.schemas.runs.script_checkpoint import find_unused, name_content
 from trainyard.trainer import report_metrics, store_checkpoints
-from trainyard.trainer.connections.store import Store
-from trainyard.trainer.group.group_server import GroupServer
-from trainyard.trainer.scripts.checkpoints import count_checkpoints
+from trainyard.trainer.scripts.checkpoints import SavedProgress
 from trainyard.trainer.scripts.session import FOLDER, restore
-from trainyard.trainer.scripts.storing import Changes, merge
 
 
 @pytest.fixture
@@ -48,10 +48,6 @@ def start(root: str, tmp_path: Path) -> Iterator[Callable[[], Worker]]:
 
 def restored_by(start: Callable[[], Worker]) -> dict[str, str]:
     return start().read()
-
-
-def names(root: str, folder: str = "") -> list[str]:
-    return storage.list_names(f"{root}/{folder}")
 
 
 def test_the_next_group_begins_with_the_files_that_were_stored_last(start: Callable[[], Worker]) -> None:
@@ -99,7 +95,7 @@ def test_only_what_the_newest_checkpoints_need_is_kept(root: str, start: Callabl
         worker.store()
     assert [found.updates for found in checkpoint.list_checkpoints(root)] == [5, 4]
     assert len(names(root, "files")) == 3
-    assert count_checkpoints(root) == 5
+    assert count(root) == 5
 
 
 def test_files_without_a_change_are_no_new_checkpoint(root: str, start: Callable[[], Worker]) -> None:
@@ -112,7 +108,7 @@ def test_files_without_a_change_are_no_new_checkpoint(root: str, start: Callable
     worker.store()
     worker.store()
     worker.session.finish(take_last=True, seconds=30)
-    assert count_checkpoints(root) == 1
+    assert count(root) == 1
 
 
 def test_the_files_of_a_script_that_has_ended_are_stored_if_they_are_complete(start: Callable[[], Worker]) -> None:
@@ -126,6 +122,17 @@ def test_the_files_of_a_script_that_has_ended_are_stored_if_they_are_complete(st
     worker.write(model="3")
     worker.session.finish(take_last=True, seconds=30)
     assert restored_by(start) == {"model": "3"}
+
+
+def test_a_link_at_the_end_of_a_script_is_a_warning(
+    start: Callable[[], Worker], capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    worker = start()
+    worker.write(model="1")
+    (worker.files / "logs").symlink_to(tmp_path)
+    worker.session.finish(take_last=True, seconds=30)
+    assert "logs' is a link to a folder, which is not stored" in capfd.readouterr().out
+    assert restored_by(start) == {"model": "1"}
 
 
 def test_a_snapshot_is_stored_although_the_script_has_failed_since(start: Callable[[], Worker]) -> None:
@@ -183,6 +190,48 @@ def test_a_damaged_checkpoint_is_skipped(
         assert f"skipping checkpoint {newest}: {root}/files/{content} {error}\n" in capfd.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("model", {"modified_ns": 10**30}),
+        ("model", {"bytes": -1}),
+        ("model/state", {}),  # a folder and a file of one name
+        ("../model", {}),
+    ],
+)
+def test_a_checkpoint_with_an_index_that_no_worker_writes_is_skipped_and_removed(
+    root: str, start: Callable[[], Worker], path: str, fields: dict[str, int]
+) -> None:
+    worker = start()
+    worker.write(model="0")
+    worker.store()
+    worker.write(model="1")
+    worker.store()
+    index = Path(checkpoint.list_checkpoints(root)[0].uri, checkpoint.INDEX)
+    document = json.loads(index.read_text())
+    document["files"][path] = document["files"]["model"] | fields
+    index.write_text(json.dumps(document))
+    worker = start()
+    assert worker.read() == {"model": "0"}
+    worker.write(model="3")
+    worker.store()
+    assert [found.updates for found in checkpoint.list_checkpoints(root)] == [3, 1]
+    assert len(names(root, "files")) == 2
+
+
+def test_nothing_of_a_damaged_checkpoint_is_restored(root: str, start: Callable[[], Worker]) -> None:
+    worker = start()
+    worker.write(a="intact", b="damaged", c="x" * 100)
+    worker.store()
+    (content,) = [name for name in names(root, "files") if storage.size(f"{root}/files/{name}") == len("damaged")]
+    storage.replace(f"{root}/files/{content}", b"altered")
+    worker = start()
+    assert worker.read() == {}
+    worker.write(new="1")
+    worker.session.finish(take_last=True, seconds=30)
+    assert restored_by(start) == {"new": "1"}
+
+
 def test_a_document_leads_to_no_file_outside_of_the_folder(root: str, start: Callable[[], Worker]) -> None:
     worker = start()
     worker.write(model="1")
@@ -218,110 +267,94 @@ def test_the_next_call_stores_what_the_one_before_could_not(root: str, start: Ca
     assert restored_by(start) == {"constant": "c", "model": "2"}
 
 
-@pytest.fixture
-def pair(root: str, tmp_path: Path) -> Iterator[Callable[[int], list[Worker]]]:
-    """Return a function that starts a group of workers that all store files."""
-    with ExitStack() as stack:
-
-        def begin(size: int = 2) -> list[Worker]:
-            folder = tmp_path / f"group {len(names(root, 'groups'))}"
-            server = stack.enter_context(GroupServer("127.0.0.1"))
-            main = Worker(root, folder / "0", 0, size)
-            workers = [main, *(Worker(root, folder / str(rank), rank, size, main.found) for rank in range(1, size))]
-            for worker in workers:
-                stack.enter_context(worker.serve(Store(server.address, timedelta(seconds=30))))
-            return workers
-
-        yield begin
+def test_a_checkpoint_whose_content_is_missing_is_not_committed(root: str, start: Callable[[], Worker]) -> None:
+    worker = start()
+    worker.write(constant="c", model="1")
+    worker.store()
+    (content,) = [name for name in names(root, "files") if name.endswith(sha256(b"c").hexdigest())]
+    storage.remove(f"{root}/files/{content}")
+    worker.write(model="2")
+    with pytest.raises(UnavailableError, match=f"checkpoint 2 needs {content}, which {root}/files has no more"):
+        worker.session.finish(take_last=True, seconds=30)
+    assert count(root) == 1
 
 
-def store_all(workers: list[Worker]) -> None:
-    for worker in reversed(workers):
-        worker.call(store_checkpoints)
-    for worker in workers:
-        wait_for(lambda worker=worker: not (worker.folder / "snapshot").exists())  # type: ignore[misc]
+def test_only_other_files_are_progress(root: str, start: Callable[[], Worker]) -> None:
+    progress = SavedProgress(root)
+    counts = [progress()]
+    for attempt, files in enumerate(({"config": "c"}, {"config": "c"}, {"config": "c", "model": "1"}, {"model": "1"})):
+        worker = start()
+        for path in worker.files.iterdir():
+            path.unlink()
+        worker.write(**files)
+        worker.call(lambda attempt=attempt: report_metrics(loss=attempt))  # type: ignore[misc]
+        worker.session.record_reports()
+        worker.store()
+        counts.append(progress())
+    assert counts == [0, 1, 1, 3, 4]
+    assert SavedProgress(root)() == 4
 
 
-def test_all_workers_store_a_part_and_get_all_of_them(root: str, pair: Callable[[int], list[Worker]]) -> None:
-    first, second = pair(2)
-    for number in ("1", "2"):
-        for rank, worker in enumerate((first, second)):
-            worker.write(**{f"part{rank}": number})
-        first.write(metadata=number)
-        store_all([first, second])
-    assert count_checkpoints(root) == 2
-    expected = {"metadata": "2", "part0": "2", "part1": "2"}
-    first, second = pair(2)
-    assert first.read() == second.read() == expected
-    first.write(metadata="3")  # the second worker still has the file as it was
-    (second.files / "part1").unlink()
-    store_all([first, second])
-    (alone,) = pair(1)
-    assert alone.read() == {"metadata": "3", "part0": "2"}
-
-
-def test_a_checkpoint_has_the_files_that_all_workers_stored_by_the_same_call(
-    root: str, pair: Callable[[int], list[Worker]]
+def test_a_call_is_stored_whenever_its_snapshot_appears(
+    root: str, start: Callable[[], Worker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = pair(2)
-    for worker in (first, second):
-        worker.write(**{f"of {worker is first}": "1"})
-    store_all([first, second])
-    second.write(**{"of False": "2"})
-    second.store()  # the first one has not called yet
-    second.write(**{"of False": "3"})
-    second.store()
-    first.write(**{"of True": "2"})
-    first.store()
-    assert [worker.read() for worker in pair(2)] == [{"of False": "2", "of True": "2"}] * 2
+    """The worker has looked for a snapshot, and found none, just before it appears."""
+    worker = start()
+    worker.write(model="1")
+    looked, appeared = threading.Event(), threading.Event()
+    exists = Path.exists
+
+    def look(path: Path) -> bool:
+        found = exists(path)
+        if threading.current_thread().name == "checkpoints" and path.name == "snapshot" and not found:
+            looked.set()
+            appeared.wait(30)
+        return found
+
+    monkeypatch.setattr(Path, "exists", look)
+    looked.wait(30)
+    worker.call(store_checkpoints)
+    appeared.set()
+    wait_for(lambda: not exists(worker.folder / "snapshot"))
+    assert count(root) == 1
 
 
-def test_the_last_files_are_stored_if_no_worker_has_failed(pair: Callable[[int], list[Worker]]) -> None:
-    first, second = pair(2)
-    first.write(a="1")
-    second.write(b="1")
-    second.session.finish(take_last=True, seconds=30)
-    first.session.finish(take_last=True, seconds=30)
-    first, second = pair(2)
-    assert first.read() == {"a": "1", "b": "1"}
-    first.write(a="2")
-    second.write(b="half wr")
-    second.session.finish(take_last=False, seconds=30)
-    first.session.finish(take_last=True, seconds=30)
-    assert pair(2)[0].read() == {"a": "1", "b": "1"}
+def test_calls_of_several_processes_and_threads_are_stored_one_after_the_other(
+    root: str, start: Callable[[], Worker]
+) -> None:
+    worker = start()
+    code = (
+        "import os, threading; from pathlib import Path; from trainyard.trainer import store_checkpoints\n"
+        "def store(thread):\n"
+        "    for number in range(3):\n"
+        "        name = f'{os.getpid()}-{thread}-{number}'\n"
+        "        Path(os.environ['TRAINYARD_CHECKPOINTS'], name).write_text(name * 10_000)\n"
+        "        store_checkpoints()\n"
+        "for thread in range(2): threading.Thread(target=store, args=(thread,)).start()"
+    )
+    environment = os.environ | worker.session.variables | {"PYTHONPATH": "plugins:."}
+    processes = [subprocess.Popen([sys.executable, "-c", code], env=environment) for _ in range(2)]
+    assert [process.wait(60) for process in processes] == [0, 0]
+    wait_for(lambda: not (worker.folder / "snapshot").exists())
+    files = restored_by(start)
+    assert len(files) == 12
+    assert all(text == name * 10_000 for name, text in files.items())
 
 
-def test_the_end_does_not_wait_for_a_lost_worker_for_ever(root: str, pair: Callable[[int], list[Worker]]) -> None:
-    first, _ = pair(2)
-    first.write(a="1")
-    first.call(store_checkpoints)
-    with pytest.raises(UnavailableError, match=r"no answer within 0\.3 s"):
-        first.session.finish(take_last=True, seconds=0.3)
-    assert count_checkpoints(root) == 0
-
-
-def test_workers_that_write_different_content_to_one_file_are_named(pair: Callable[[int], list[Worker]]) -> None:
-    first, second = pair(2)
-    first.write(log="a")
-    second.write(log="b")
-    store_all([first, second])
-    with pytest.raises(TrainyardError, match="ranks 0 and 1 have written different content to 'log'"):
-        first.session.finish(take_last=True, seconds=30)
-
-
-def file(sha256: str) -> CheckpointFile:
-    return CheckpointFile(bytes=1, sha256=sha256 * 64, modified_ns=0, content=name_content(1, 1, sha256 * 64))
-
-
-def test_files_of_workers_are_merged() -> None:
-    restored = {"a": file("a"), "b": file("b"), "c": file("c")}
-    changes = [
-        Changes({"a": file("d"), "same": file("e")}, {"b"}),
-        Changes({"same": file("e"), "new": file("f")}, {"b"}),
-    ]
-    assert merge(restored, changes) == {"a": file("d"), "c": file("c"), "same": file("e"), "new": file("f")}
-    assert merge(restored, []) == restored
-    assert Changes.from_json(changes[0].to_json()) == changes[0]
+def test_a_signal_handler_may_call_while_a_call_stores(start: Callable[[], Worker]) -> None:
+    worker = start()
+    worker.write(model="1")  # so that the call waits for a tick of the clock
+    interrupted: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda *_: (store_checkpoints(), interrupted.append(1)))
+    signal.setitimer(signal.ITIMER_REAL, 0.004, 0.004)
+    try:
+        worker.call(store_checkpoints)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted
+    worker.session.finish(take_last=False, seconds=30)
+    assert restored_by(start) == {"model": "1"}
 
 
 def test_contents_that_a_later_checkpoint_may_need_stay() -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import ClassVar
+from pathlib import PurePosixPath
+from typing import Annotated, ClassVar
 
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 
 from trainyard.files import uris
 from trainyard.schemas.document import Document, Part
@@ -32,10 +33,19 @@ class CheckpointFile(Part):
     """Its size."""
     sha256: Digest
     """Its checksum."""
-    modified_ns: int
+    modified_ns: Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
     """When it was written, in nanoseconds since the epoch; programs find their last file by it."""
     content: FileName
     """The name of its content in the folder `files`."""
+    rank: NonNegativeInt = 0
+    """The worker that wrote it, which alone removes it as long as another one has it."""
+
+
+def _check_paths(files: dict[str, CheckpointFile]) -> dict[str, CheckpointFile]:
+    folders = {parent.as_posix() for path in files for parent in PurePosixPath(path).parents}
+    if both := folders.intersection(files):
+        raise ValueError(f"{min(both)!r} is both a file and a folder")
+    return files
 
 
 class ScriptCheckpoint(Document):
@@ -53,7 +63,7 @@ class ScriptCheckpoint(Document):
     """When it was written, in seconds since the epoch."""
     metrics: Numbers = {}
     """The last value of each metric that rank 0 had reported."""
-    files: dict[RelativePath, CheckpointFile]
+    files: Annotated[dict[RelativePath, CheckpointFile], AfterValidator(_check_paths)]
     """The files, by their paths in the folder."""
 
 
