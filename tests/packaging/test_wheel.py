@@ -144,7 +144,7 @@ def test_the_wheel_plans_the_quick_start_of_the_readme(installed: Installation, 
     """With the packages of this environment; `make fresh` installs those of the day, and runs the pipeline."""
     fresh.install_beside(installed.environment, wheel)
     fresh.write_quick_start(installed.folder)
-    planned = json.loads(installed.run("trainyard", "plan", "flowers", "--json"))
+    planned = json.loads(installed.run("trainyard", "plan", "flowers", "-o", "json"))
     assert [task["task_id"] for task in planned] == ["export", "train", "evaluate"]
     archives = {archive for task in planned for archive in task["plan"]["py_files"]}
     names = {name for archive in archives for name in zipfile.ZipFile(archive).namelist()}

@@ -190,12 +190,14 @@ def test_the_files_of_a_script_are_complete_if_nothing_interrupted_it(
 def test_a_script_that_was_stopped_is_lost(ship: Callable[..., None]) -> None:
     """One that continues in time is not."""
     ship(
-        script__py="import os, signal, subprocess; "
-        "subprocess.Popen(['sh', '-c', f'sleep 0.3; kill -CONT {os.getpid()}']); os.kill(os.getpid(), signal.SIGSTOP)"
+        script__py="import os, signal, subprocess, sys\n"
+        "if sys.argv[1:]:\n    subprocess.Popen(['sh', '-c', f'sleep 0.3; kill -CONT {os.getpid()}'])\n"
+        "os.kill(os.getpid(), signal.SIGSTOP)"
     )
-    for seconds, error in ((30.0, None), (0.1, "the process of job.script was stopped, as by SIGSTOP")):
+    stopped = "the process of job.script was stopped, as by SIGSTOP"
+    for arguments, seconds, error in ((("continue",), 120.0, None), ((), 0.1, stopped)):
         with script_process.run("job.script", None, 1, 30) as process:
-            process.start(Start("job.script", (), {}, 0, 1, DRIVER))
+            process.start(Start("job.script", arguments, {}, 0, 1, DRIVER))
             assert not process.wait(lambda: False, silence_seconds=seconds)
             failure = process.find_failure("")
         assert (failure and failure.ended, failure and failure.error) == (error and "lost", error)

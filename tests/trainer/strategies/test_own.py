@@ -45,7 +45,7 @@ def test_workers_take_the_steps_of_the_class(pair: Workers, folder: Path, batche
     """Two votes are even or a majority, so that each step is a vote of one length up or down, or none."""
     (first, sent), (second, _) = pair(train, folder, batches, str(tmp_path))
     torch.manual_seed(0)
-    before, after = plain().model.state_dict(), load_model(str(tmp_path))._network.model.state_dict()
+    before, after = plain().model.state_dict(), load_model(str(tmp_path)).network.model.state_dict()
     votes = {name: (after[name] - before[name]) / (RATE * SCALE) for name in before}
     assert all(torch.allclose(each, each.round(), atol=1e-3) for each in votes.values())
     assert any(each.round().any() for each in votes.values())
