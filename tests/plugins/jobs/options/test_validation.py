@@ -100,7 +100,7 @@ def predict(dag: DAG, **options: Any) -> PredictOperator:
             train,
             {"strategy": "threshold", "precision": "float16"},
             "TrainOperator 'train': strategy='threshold' and precision='float16' exclude each other: the loss scale "
-            "differs between workers; write precision='bfloat16'.",
+            "may differ between workers; write precision='bfloat16'.",
         ),
         (
             train,
