@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +38,7 @@ from trainyard.trainer.model.recipe import Recipe
 from trainyard.trainer.run.models import Model
 from trainyard.trainer.run.run import Run
 from trainyard.trainer.run.signals.control_sync import Termination
+from trainyard.trainer.user_code import import_object
 from trainyard.trainer.verification.check import ROWS, ModelCheck
 
 TrainingLoop = Callable[..., None]
@@ -50,13 +50,7 @@ def load_loop(path: str) -> TrainingLoop:
     module, _, name = path.partition(":")
     if not (module and name):
         raise TrainyardError(f"loop={path!r} is not an import path. Write 'module:function'.")
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except Exception as error:
-        raise TrainyardError(
-            f"loop {path!r} cannot be imported: {type(error).__name__}: {error}. Check that {module} defines {name}, "
-            "and that its imports are installed where the workers run."
-        ) from error
+    function = import_object("loop", path)
     if not callable(function):
         raise TrainyardError(f"loop {path!r} is a {type(function).__name__}; write a function of a Run.")
     return function  # type: ignore[no-any-return]

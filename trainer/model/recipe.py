@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from trainyard.schemas.validation.params import convert_texts
 from trainyard.trainer.data.reading.decoding import Augment, Decode
 from trainyard.trainer.data.reading.jagged import Sequences, mask_name
 from trainyard.trainer.model.heads import Head, name_prediction
+from trainyard.trainer.user_code import import_object
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -299,13 +299,7 @@ def _find_function(path: str) -> Callable[..., Any]:
         raise TrainyardError(
             f"recipe={path!r} is not an import path. Write 'module:function': every worker imports the function."
         )
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except Exception as error:
-        raise TrainyardError(
-            f"recipe {path!r} cannot be imported: {type(error).__name__}: {error}. "
-            f"Check that {module} defines {name}, and that its imports are installed where the workers run."
-        ) from error
+    function = import_object("recipe", path)
     if not _is_recipe_function(function):
         raise TrainyardError(
             f"recipe {path!r} is not called, because it does not declare that it returns a Recipe. "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from trainyard.errors import TrainyardError
@@ -15,6 +14,7 @@ from trainyard.trainer.strategies.diloco import DiLoCo
 from trainyard.trainer.strategies.fsdp import FSDP
 from trainyard.trainer.strategies.horovod import Horovod
 from trainyard.trainer.strategies.threshold import Threshold
+from trainyard.trainer.user_code import import_object
 from trainyard.trainer.world import World
 
 STRATEGIES: dict[str, type[Strategy[Any]]] = {
@@ -43,14 +43,7 @@ def build_strategy(options: StrategyOptions, world: World) -> Strategy[Any]:
 
 
 def _find_class(path: str) -> type[Strategy[Any]]:
-    module, _, name = path.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except Exception as error:
-        raise TrainyardError(
-            f"strategy {path!r} cannot be imported: {type(error).__name__}: {error}. "
-            f"Check that {module} defines {name}, and that its imports are installed where the workers run."
-        ) from error
+    found, name = import_object("strategy", path), path.partition(":")[2]
     if not (isinstance(found, type) and issubclass(found, Strategy)):
         raise TrainyardError(
             f"strategy {path!r} is no strategy. Write `class {name}(Strategy)`, with "

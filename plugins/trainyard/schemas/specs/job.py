@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 from trainyard.schemas.document import Document
 from trainyard.schemas.references import Reference
 from trainyard.schemas.results import Result
+from trainyard.schemas.specs.fields import Workers
 from trainyard.schemas.specs.task_key import TaskKey
 
 
@@ -37,3 +38,20 @@ class JobSpec(Document):
         if folder.endswith(f"/attempts/{self.task_key.task}"):
             uri = f"{folder}.{number.rpartition('.')[2]}"
         return self.model_copy(update={"task_key": self.task_key.place(uri)})
+
+
+class GroupSpec(JobSpec):
+    """A job whose workers start together."""
+
+    HAS_HEARTBEATS = True
+    workers: Workers
+
+    @property
+    def min_workers(self) -> int:
+        """The smallest number of workers to start with."""
+        return self.workers if isinstance(self.workers, int) else self.workers[0]
+
+    @property
+    def max_workers(self) -> int:
+        """The largest number of workers."""
+        return self.workers if isinstance(self.workers, int) else self.workers[1]

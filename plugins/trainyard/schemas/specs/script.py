@@ -8,16 +8,15 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from trainyard.schemas.results import ScriptResult
 from trainyard.schemas.specs.fields import Arguments, Module, Workers
-from trainyard.schemas.specs.job import JobSpec
+from trainyard.schemas.specs.job import GroupSpec
 
 
-class ScriptSpec(JobSpec):
+class ScriptSpec(GroupSpec):
     """Run a module as a program on each worker."""
 
     KIND: ClassVar[str] = "script spec"
     ENTRY: ClassVar[str] = "trainyard.trainer.group.script:run"
     RESULT = ScriptResult
-    HAS_HEARTBEATS = True
 
     script: Module
     """The script's module: `digits.horovod_script` is digits/horovod_script.py, searched for beside the DAG."""
@@ -41,13 +40,3 @@ class ScriptSpec(JobSpec):
     grace_seconds: NonNegativeFloat = 30.0
     """How long scripts may run after a SIGTERM: when another worker has failed, the task is killed, or a node is
     drained."""
-
-    @property
-    def min_workers(self) -> int:
-        """The smallest number of workers to start with."""
-        return self.workers if isinstance(self.workers, int) else self.workers[0]
-
-    @property
-    def max_workers(self) -> int:
-        """The largest number of workers."""
-        return self.workers if isinstance(self.workers, int) else self.workers[1]

@@ -32,7 +32,7 @@ from trainyard.schemas.specs.fields import (
     Workers,
     refuse_string,
 )
-from trainyard.schemas.specs.job import JobSpec
+from trainyard.schemas.specs.job import GroupSpec
 from trainyard.schemas.specs.strategies import Allreduce, OwnStrategy, Strategy, StrategyOptions
 from trainyard.schemas.validation.complaints import NOT_GIVEN
 
@@ -130,13 +130,12 @@ class Mixed(Part):
     """The fraction of each epoch's rows."""
 
 
-class TrainSpec(JobSpec):
+class TrainSpec(GroupSpec):
     """Train a recipe, or a loop of the user's own, on a group of workers."""
 
     KIND: ClassVar[str] = "train spec"
     ENTRY: ClassVar[str] = "trainyard.trainer.group.supervisor:run"
     RESULT = ModelResult
-    HAS_HEARTBEATS = True
 
     recipe: ImportPath | None = None
     """`module:name` of the function that returns the `Recipe`; either this or `loop`."""
@@ -204,16 +203,6 @@ class TrainSpec(JobSpec):
         if self.loop:
             refuse_in_loop(self.strategy, self.options, self.epoch_models)
         return self
-
-    @property
-    def min_workers(self) -> int:
-        """The smallest number of workers to start with."""
-        return self.workers if isinstance(self.workers, int) else self.workers[0]
-
-    @property
-    def max_workers(self) -> int:
-        """The largest number of workers."""
-        return self.workers if isinstance(self.workers, int) else self.workers[1]
 
     def references(self) -> Iterator[Reference]:
         """Yield the versions of the datasets, and what the parameters name."""
