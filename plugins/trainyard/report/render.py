@@ -199,9 +199,12 @@ def _build_trainings(
 def read_specs(directory: str, records: Sequence[RunRecord], unreadable: dict[str, str]) -> dict[str, TrainSpec]:
     """Return what each training of a run was asked to do, by task; note those that are `unreadable`."""
     specs: dict[str, TrainSpec] = {}
+    folder = uris.join(directory, "specs")
+    files = {file.path: file for file in storage.find_files(folder)}
     for task in [record.task_key.task for record in records if record.job == "train"]:
-        with noted(unreadable, f"what {task} was asked to do"), suppress(FileNotFoundError):
-            specs[task] = TrainSpec.load(uris.join(directory, "specs", f"{task}.json"))
+        if file := files.get(f"{task}.json"):
+            with noted(unreadable, f"what {task} was asked to do"):
+                specs[task] = TrainSpec.load_unchanged(uris.join(folder, file.path), file.bytes, file.modified)
     return specs
 
 

@@ -139,12 +139,18 @@ class Document(Part):
             if not name.startswith("."):
                 with noted(unreadable, f"{directory.rpartition('/')[2]}/{name}"):
                     storage.check_size(uri := uris.join(directory, name), size, cls.MAX_BYTES)
-                    documents.append(cls._load_unchanged(uri, size, modified))
+                    documents.append(cls.load_unchanged(uri, size, modified))
         return documents
 
     @classmethod
-    def _load_unchanged(cls, uri: str, size: int, modified: float | None) -> Self:
-        """Read a document; one whose size and time are known from the last time is not read again."""
+    def load_unchanged(cls, uri: str, size: int, modified: float | None) -> Self:
+        """Read a document, but not again one of the size and time that it had the last time.
+
+        Args:
+            uri: The document.
+            size: Its size in bytes.
+            modified: When it was written, in seconds since the epoch; None if that is not known.
+        """
         return cls.load(uri) if modified is None else _load_once(cls, uri, size, modified)
 
     @staticmethod
