@@ -24,7 +24,9 @@ from trainyard.errors import DeadlineError
 from trainyard.files import filesystems, hdfs, storage, uris
 from trainyard.hooks import webhdfs
 from trainyard.schemas.runs import checkpoint as index
+from trainyard.schemas.runs.script_checkpoint import ScriptCheckpoint
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position
+from trainyard.trainer.scripts.checkpoints import ScriptCheckpoints
 from trainyard.trainer.world import World
 
 pytestmark = pytest.mark.cluster
@@ -212,4 +214,7 @@ def test_the_files_of_a_script_are_stored_and_restored(uri: str, tmp_path: Path)
                 worker.store()
             session.finish(take_last=True, seconds=60)
     assert [(found.group, found.updates) for found in index.list_checkpoints(uri)] == [(3, 9), (3, 8)]
-    assert len(storage.list_names(f"{uri}/files")) == 3
+    checkpoints = [ScriptCheckpoint.from_json(worker.found.document or "")]  # its content stays while the group runs
+    checkpoints += [ScriptCheckpoints(uri, 3).read_number(number, 3) for number in (8, 9)]
+    contents = {file.content for checkpoint in checkpoints for file in checkpoint.files.values()}
+    assert set(storage.list_names(f"{uri}/files")) == contents and len(contents) == 4
