@@ -12,9 +12,9 @@ from stack.docs.results import RESULTS
 from trainyard import hooks, links, operators, sensors, triggers
 from trainyard.jobs.operator import JobOperator
 from trainyard.jobs.options.base import ATTRIBUTES
-from trainyard.operators.dataset_writer import DatasetOperator
-from trainyard.operators.spark_stage import SparkStageOperator
-from trainyard.operators.worker_group import WorkerGroupOperator
+from trainyard.operators.bases.dataset_writer import DatasetOperator
+from trainyard.operators.bases.spark_stage import SparkStageOperator
+from trainyard.operators.bases.worker_group import WorkerGroupOperator
 from trainyard.sensors.change import ChangeSensor
 
 STAGES = (

@@ -31,7 +31,7 @@ TESTS = {
     "diagnosis/diagnose": ["plugins/diagnosis/test_rules.py"],
     "diagnosis/memory": ["plugins/diagnosis/test_rules.py"],
     "jobs/reuse": ["plugins/jobs/test_reuse.py"],
-    "operators/promotion": ["plugins/operators/test_promotion.py"],
+    "models/promotion": ["plugins/models/test_promotion.py"],
     "schemas/datasets/fingerprint": ["plugins/schemas/datasets/test_fingerprint.py", "plugins/jobs/test_reuse.py"],
     "schemas/datasets/manifest": [
         "plugins/schemas/datasets/test_manifest.py",

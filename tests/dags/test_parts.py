@@ -59,7 +59,7 @@ def test_a_digit_that_returns_on_another_day_stays_in_its_split(spark: Any, tmp_
 
 
 def test_a_model_that_is_worse_than_the_champion_of_penguins_is_not_promoted() -> None:
-    from trainyard.operators.promotion import decide
+    from trainyard.models.promotion import decide
     from trainyard.schemas.promotion import Rule
 
     promote = read_dag("penguins", "penguins_sweep").task_dict["promote"]

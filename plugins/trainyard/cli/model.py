@@ -90,7 +90,7 @@ def _show(chosen: argparse.Namespace) -> int:
 
 
 def _versions(chosen: argparse.Namespace) -> int:
-    from trainyard.operators.promotion import list_promotions
+    from trainyard.models.promotion import list_promotions
 
     current = model_artifact.read_current(chosen.model).folder
     promotions = {one.weights_sha256[:16]: one for one in list_promotions(chosen.model)}
@@ -131,7 +131,7 @@ def _flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _rollback(chosen: argparse.Namespace) -> int:
-    from trainyard.operators.promotion import roll_back
+    from trainyard.models.promotion import roll_back
 
     uri, version = split_version(chosen.model)
     if version is None:

@@ -19,7 +19,8 @@ from trainyard.jobs.options.base import HasOptions, Templated, as_lists
 from trainyard.jobs.options.common import ConnectionOptions
 from trainyard.jobs.options.locations import explain_shared_output, name_output
 from trainyard.jobs.pinning import pin_model
-from trainyard.schemas import ensembles, model_artifact
+from trainyard.models import ensembles
+from trainyard.schemas import model_artifact
 from trainyard.schemas.model_artifact import Combination
 from trainyard.schemas.specs.fields import Model, Output, refuse_string
 

@@ -9,7 +9,7 @@ from trainyard.errors import TrainyardError
 from trainyard.jobs.options import requirements, validation
 from trainyard.jobs.options.base import Templated, default
 from trainyard.jobs.options.validation import is_pending
-from trainyard.operators.spark_stage import SparkStageOperator
+from trainyard.operators.bases.spark_stage import SparkStageOperator
 from trainyard.schemas import model_artifact
 from trainyard.schemas.specs.evaluate import EvaluateSpec
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainyard.operators.dataset_writer import DatasetOperator
+from trainyard.operators.bases.dataset_writer import DatasetOperator
 
 
 class ExportOperator(DatasetOperator):

@@ -6,7 +6,7 @@ from typing import Any
 
 from trainyard.jobs.options import requirements
 from trainyard.jobs.options.base import default
-from trainyard.operators.dataset_writer import DatasetOperator
+from trainyard.operators.bases.dataset_writer import DatasetOperator
 from trainyard.schemas.specs.export import FeaturizeSpec
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainyard.jobs.options import requirements
 from trainyard.jobs.options.base import Templated, default
-from trainyard.operators.spark_stage import SparkStageOperator
+from trainyard.operators.bases.spark_stage import SparkStageOperator
 from trainyard.schemas.specs.predict import PredictSpec
 
 

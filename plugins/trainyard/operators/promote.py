@@ -17,7 +17,7 @@ from trainyard.jobs.assets import output_asset
 from trainyard.jobs.options import validation
 from trainyard.jobs.options.base import HasOptions, Templated, default, or_empty
 from trainyard.jobs.options.common import ConnectionOptions
-from trainyard.operators import promotion
+from trainyard.models import promotion
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.promotion import Rule
 from trainyard.schemas.specs.fields import Output

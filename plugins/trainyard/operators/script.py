@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from trainyard.jobs.options import requirements
 from trainyard.jobs.options.base import Templated, default
 from trainyard.jobs.options.locations import replace_results
-from trainyard.operators.worker_group import WorkerGroupOperator
+from trainyard.operators.bases.worker_group import WorkerGroupOperator
 from trainyard.schemas.specs.script import ScriptSpec
 
 

@@ -9,7 +9,7 @@ from trainyard.jobs.options import requirements
 from trainyard.jobs.options.base import Templated, default
 from trainyard.jobs.options.locations import replace_results
 from trainyard.jobs.pinning import drop_missing_start
-from trainyard.operators.worker_group import WorkerGroupOperator
+from trainyard.operators.bases.worker_group import WorkerGroupOperator
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
 
 MODULES_OF_FORMATS = {"onnx": ("onnx", "onnxscript"), "mlflow": ("mlflow",)}

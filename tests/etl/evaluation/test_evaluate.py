@@ -28,7 +28,8 @@ from trainyard.etl.jobs.evaluate import run
 from trainyard.etl.jobs.predict import predict
 from trainyard.etl.metrics.sums import RANGE_KEYS
 from trainyard.etl.scoring.scan import DatasetScan
-from trainyard.schemas import ensembles, model_artifact
+from trainyard.models import ensembles
+from trainyard.schemas import model_artifact
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.specs.evaluate import EvaluateSpec
 from trainyard.trainer.loop.fit import fit

@@ -14,9 +14,9 @@ from tests.plugins.evaluations import evaluation, scores, write_model
 from tests.trainer import datasets
 from trainyard.cli.main import main
 from trainyard.files import storage, uris
-from trainyard.operators import promotion
-from trainyard.operators.promotion import Champion
-from trainyard.schemas import ensembles, model_artifact
+from trainyard.models import ensembles, promotion
+from trainyard.models.promotion import Champion
+from trainyard.schemas import model_artifact
 from trainyard.schemas.datasets.manifest import Column
 from trainyard.schemas.evaluation import Scores
 from trainyard.schemas.promotion import Promotion, Rule

@@ -17,9 +17,10 @@ from trainyard.files import storage
 from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs import lineage, reuse
 from trainyard.jobs.operator import JobOperator
+from trainyard.models import ensembles
 from trainyard.operators import ExportOperator, Memory, Placement
 from trainyard.planning.job import Job
-from trainyard.schemas import ensembles, model_artifact
+from trainyard.schemas import model_artifact
 from trainyard.schemas.datasets import manifest
 from trainyard.schemas.datasets.fingerprint import UNKNOWN, find_unchanged, is_complete, split
 from trainyard.schemas.specs.task_key import TaskKey

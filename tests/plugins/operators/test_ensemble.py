@@ -17,7 +17,8 @@ from trainyard.errors import TrainyardError
 from trainyard.files import storage
 from trainyard.jobs.lineage import describe_ensemble
 from trainyard.jobs.options.locations import recipes_of_models
-from trainyard.operators import EnsembleOperator, promotion
+from trainyard.models import promotion
+from trainyard.operators import EnsembleOperator
 from trainyard.schemas import model_artifact
 from trainyard.schemas.datasets.manifest import Column
 from trainyard.schemas.evaluation import Scores

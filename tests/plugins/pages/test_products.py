@@ -12,7 +12,7 @@ from tests.plugins.evaluations import evaluation, scores, write_model
 from tests.plugins.results import output
 from trainyard.errors import TrainyardError
 from trainyard.files import uris
-from trainyard.operators import promotion
+from trainyard.models import promotion
 from trainyard.pages import products
 from trainyard.schemas.evaluation import Scores
 from trainyard.schemas.promotion import Rule

@@ -17,7 +17,8 @@ from torch import nn
 
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
-from trainyard.schemas import ensembles, model_artifact
+from trainyard.models import ensembles
+from trainyard.schemas import model_artifact
 from trainyard.schemas.model_artifact import Combination
 from trainyard.trainer.formats.export import export
 from trainyard.trainer.loop.fit import fit

@@ -11,7 +11,8 @@ import pytest
 from tests.plugins.evaluations import beside, evaluation, scores, write_model
 from trainyard.errors import TrainyardError
 from trainyard.files import storage, uris
-from trainyard.operators import PromoteOperator, promotion
+from trainyard.models import promotion
+from trainyard.operators import PromoteOperator
 from trainyard.schemas import model_artifact
 from trainyard.schemas.evaluation import Evaluation, Scores, Slice
 from trainyard.schemas.promotion import Promotion, Rule

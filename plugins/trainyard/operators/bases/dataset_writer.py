@@ -14,7 +14,7 @@ from trainyard.jobs import reuse
 from trainyard.jobs.operator import JobOperator
 from trainyard.jobs.options import validation
 from trainyard.jobs.options.base import Templated, default
-from trainyard.operators.spark_stage import SparkStageOperator, StageOptions
+from trainyard.operators.bases.spark_stage import SparkStageOperator, StageOptions
 from trainyard.planning.plan import Plan
 from trainyard.schemas.datasets.fingerprint import find_unchanged, is_complete
 from trainyard.schemas.datasets.manifest import DatasetManifest

@@ -1,0 +1,1 @@
+"""How are models combined, promoted to champions, and rolled back?"""

@@ -1,0 +1,1 @@
+"""What several operators are: tasks that write datasets, Spark stages, worker groups."""
