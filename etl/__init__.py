@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from trainyard.etl.datasource.source import register
     from trainyard.etl.estimator import TrainyardEstimator, TrainyardModel
     from trainyard.etl.evaluation.evaluate import evaluate
+    from trainyard.etl.images import shrink_images
     from trainyard.etl.jobs.featurize import features
     from trainyard.etl.jobs.predict import predict
     from trainyard.etl.scoring.scan import DatasetScan
@@ -24,9 +25,19 @@ _MODULES = {
     "features": "trainyard.etl.jobs.featurize",
     "predict": "trainyard.etl.jobs.predict",
     "register": "trainyard.etl.datasource.source",
+    "shrink_images": "trainyard.etl.images",
 }
 
-__all__ = ["DatasetScan", "TrainyardEstimator", "TrainyardModel", "evaluate", "features", "predict", "register"]
+__all__ = [
+    "DatasetScan",
+    "TrainyardEstimator",
+    "TrainyardModel",
+    "evaluate",
+    "features",
+    "predict",
+    "register",
+    "shrink_images",
+]
 
 
 def __getattr__(name: str) -> Any:

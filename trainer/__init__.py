@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from trainyard.schemas.specs.strategies import FSDP, Allreduce, Averaging, DiLoCo, Horovod, Threshold
     from trainyard.trainer.data.dataset import Dataset
     from trainyard.trainer.data.mixture import Portion
-    from trainyard.trainer.data.reading.decoding import decode_gray, decode_rgb
+    from trainyard.trainer.data.reading.images import CenterCrop, RandomResizedCrop, decode_gray, decode_rgb
     from trainyard.trainer.formats.export import export
     from trainyard.trainer.loop.fit import FitResult, fit
     from trainyard.trainer.measuring.tracking import MLflow, TensorBoard
@@ -32,6 +32,7 @@ _MODULES = {
     "Allreduce": "trainyard.schemas.specs.strategies",
     "Averaging": "trainyard.schemas.specs.strategies",
     "Batch": "trainyard.trainer.run.batch",
+    "CenterCrop": "trainyard.trainer.data.reading.images",
     "Dataset": "trainyard.trainer.data.dataset",
     "DiLoCo": "trainyard.schemas.specs.strategies",
     "FSDP": "trainyard.schemas.specs.strategies",
@@ -40,6 +41,7 @@ _MODULES = {
     "Horovod": "trainyard.schemas.specs.strategies",
     "MLflow": "trainyard.trainer.measuring.tracking",
     "Portion": "trainyard.trainer.data.mixture",
+    "RandomResizedCrop": "trainyard.trainer.data.reading.images",
     "Recipe": "trainyard.trainer.model.recipe",
     "Run": "trainyard.trainer.run.run",
     "Strategy": "trainyard.trainer.strategies.base",
@@ -48,8 +50,8 @@ _MODULES = {
     "TrainedModel": "trainyard.trainer.model.artifacts.trained_model",
     "TrainyardDataModule": "trainyard.trainer.model.integrations.datamodule",
     "TrainyardTrainer": "trainyard.trainer.model.integrations.transformers",
-    "decode_gray": "trainyard.trainer.data.reading.decoding",
-    "decode_rgb": "trainyard.trainer.data.reading.decoding",
+    "decode_gray": "trainyard.trainer.data.reading.images",
+    "decode_rgb": "trainyard.trainer.data.reading.images",
     "export": "trainyard.trainer.formats.export",
     "fit": "trainyard.trainer.loop.fit",
     "from_lightning": "trainyard.trainer.model.integrations.lightning",
@@ -63,6 +65,7 @@ __all__ = [
     "Allreduce",
     "Averaging",
     "Batch",
+    "CenterCrop",
     "Dataset",
     "DiLoCo",
     "FitResult",
@@ -70,6 +73,7 @@ __all__ = [
     "Horovod",
     "MLflow",
     "Portion",
+    "RandomResizedCrop",
     "Recipe",
     "Run",
     "Strategy",

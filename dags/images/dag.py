@@ -5,8 +5,6 @@ from airflow.sdk import DAG, task
 from trainyard.hooks import TrainyardHook
 from trainyard.operators import EvaluateOperator, ExportOperator, TrainOperator
 
-PHOTOGRAPHS = ["china", "flower"]
-
 with DAG("images", schedule=None, doc_md=__doc__):
 
     @task
@@ -18,18 +16,17 @@ with DAG("images", schedule=None, doc_md=__doc__):
     export = ExportOperator(
         task_id="export",
         prepare="images.prepare:files",
-        prepare_params={"photographs": PHOTOGRAPHS},
         source=tiles(),
         format="binaryFile",
         options={"recursiveFileLookup": True},
         dataset="images/dataset",
         splits={"train": 0.6, "validation": 0.1, "test": 0.3},
-        stratify="label",
+        label="photograph",
+        stratify="photograph",
     )
     train = TrainOperator(
         task_id="train",
         recipe="images.recipe:convnet",
-        recipe_params={"classes": len(PHOTOGRAPHS)},
         dataset=export.output,
         model="images/model",
         epochs=10,

@@ -1,12 +1,13 @@
-"""A small convolutional network. The workers decode JPEG files, and mirror some of those that they train on."""
+"""A small convolutional network. The workers decode JPEG files: random parts in training, their center elsewhere."""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from trainyard.trainer import Recipe, decode_rgb
+from trainyard.trainer import CenterCrop, RandomResizedCrop, Recipe
+
+SIZE = 32
+"""The pixels of an image in each direction, as the network gets it."""
 
 
 class Convnet(nn.Module):
@@ -23,19 +24,14 @@ class Convnet(nn.Module):
         return self.layers(image / 128 - 1)
 
 
-def mirror(image: NDArray[np.uint8], random: np.random.Generator) -> NDArray[np.uint8]:
-    """Return the image, or its mirror image in half of the cases."""
-    return image[:, :, ::-1] if random.random() < 0.5 else image
-
-
-def convnet(classes: int, width: int = 16) -> Recipe:
+def convnet(categories: dict[str, int], width: int = 16) -> Recipe:
     return Recipe(
-        model=Convnet(width, classes),
+        model=Convnet(width, categories["photograph"]),
         features="image",
-        label="label",
-        classes=classes,
-        decode={"image": decode_rgb},
-        augment={"image": mirror},
+        label="photograph",
+        classes=categories["photograph"],
+        decode={"image": CenterCrop(SIZE)},
+        augment={"image": RandomResizedCrop(SIZE, scale=(0.5, 1.0))},
         learning_rate=0.01,
         metrics=["accuracy"],
         predict=lambda output: {"photograph": output.argmax(1)},

@@ -1,4 +1,4 @@
-"""Write the source of the example: tiles of the two photographs that scikit-learn has, as JPEG files."""
+"""Write the source of the example: tiles of the two photographs that scikit-learn has, as JPEG files of three sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from trainyard.files import storage, uris
 
 SIZE = 32
-"""The pixels of a tile, in each direction."""
+"""The pixels of a tile, in each direction; its file has as many, or two or three times as many."""
 
 
 def write(directory: str) -> str:
@@ -25,8 +25,9 @@ def write(directory: str) -> str:
         for row in range(height // SIZE):
             for column in range(width // SIZE):
                 top, left = row * SIZE, column * SIZE
-                jpeg = io.BytesIO()
-                Image.fromarray(pixels[top : top + SIZE, left : left + SIZE]).save(jpeg, "jpeg")
+                tile = Image.fromarray(pixels[top : top + SIZE, left : left + SIZE])
+                side, jpeg = SIZE * (1 + (row + column) % 3), io.BytesIO()
+                tile.resize((side, side)).save(jpeg, "jpeg")
                 file = uris.join(directory, Path(path).stem, f"{row:02d}-{column:02d}.jpg")
                 storage.replace(file, jpeg.getvalue())
     storage.replace(marker, b"")

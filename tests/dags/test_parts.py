@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.plugins.evaluations import beside, evaluation, scores
 from tests.trainer import datasets
@@ -93,16 +96,27 @@ def test_penguins_without_a_body_mass_are_predicted_but_not_trained_on(spark: An
 
 
 @spark_session
-def test_sentences_of_other_chapters_and_files_of_other_photographs_are_left_out(spark: Any) -> None:
-    from images.prepare import files
+def test_sentences_of_other_chapters_are_left_out(spark: Any) -> None:
     from sequences.prepare import words
 
     text = spark.createDataFrame(
         [("a-0", "a", "One."), ("b-0", "b", "Two.")], "sentence string, chapter string, text string"
     )
     assert [(row.sentence, row.label) for row in words(spark, text, ["b"], 8).collect()] == [("b-0", 0)]
-    tiles = spark.createDataFrame([("s/china/0.jpg", b"0"), ("s/flower/0.jpg", b"1")], "path string, content binary")
-    assert [(row.tile, row.label) for row in files(spark, tiles, ["flower"]).collect()] == [("flower/0.jpg", 0)]
+
+
+@spark_session
+def test_an_image_has_its_folder_as_label_and_is_made_smaller(spark: Any, tmp_path: Path) -> None:
+    from images.prepare import files
+    from images.source import write
+
+    source = spark.read.format("binaryFile").option("recursiveFileLookup", True).load(write(str(tmp_path)))
+    rows = files(spark, source).collect()
+    assert len(rows) == 520 and {(row.tile.split("/")[0], row.photograph) for row in rows} == {
+        ("china", "china"), ("flower", "flower"),
+    }  # fmt: skip
+    sides = Counter(max(Image.open(io.BytesIO(row.image)).size) for row in rows)
+    assert sides.keys() == {32, 64} and sides[64] > sides[32]
 
 
 def test_each_selection_of_chapters_has_its_own_file(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy
 
-from trainyard.trainer.data.reading.decoding import decode_gray
+from trainyard.trainer.data.reading.images import decode_gray
 from trainyard.trainer.data.reading.jagged import Sequences
 from trainyard.trainer.model.recipe import Recipe
 

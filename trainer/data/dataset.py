@@ -57,7 +57,7 @@ class Dataset(IterableDataset[Columns]):
         weight_by: A column of weights; rows are drawn in proportion to them.
         mix: Other datasets that make up a share of the rows of each epoch.
         decode: The decoder of each binary column.
-        augment: A random change of decoded rows, by column.
+        augment: A random change of decoded rows, by column, or what decodes a random part of them in place of `decode`.
         manifest: The version to read; the newest by default.
         resume: Whether to resume an iteration that was left early. Write False for evaluation, so that each iteration
             starts at the beginning.

@@ -76,9 +76,10 @@ class Recipe:
             output that `step` gets. The sum of the losses, each by its weight, is minimized. A row without a label
             of a head, null in the dataset, counts in neither its loss nor its metrics.
         sequences: Whether variable-length columns become "padded" or "nested" tensors.
-        decode: The decoder of each binary column, such as `trainyard.trainer.decode_rgb`, wherever the model is
-            used.
-        augment: A random change of decoded training rows, by column.
+        decode: The decoder of each binary column, such as `trainyard.trainer.decode_rgb` or `CenterCrop`, wherever the
+            model is used.
+        augment: A random change of decoded training rows, by column, or what decodes a random part of them in place of
+            `decode`, such as `RandomResizedCrop`.
         step: `step(model, batch)` replaces the forward pass and the loss; it returns a mean over rows. Validation calls
             it too, without gradients: a step that computes some itself does so in `torch.enable_grad()`.
         predict: A function from the model's output to the columns of a prediction.

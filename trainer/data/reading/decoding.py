@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -18,10 +17,6 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas.datasets.manifest import Column
 from trainyard.trainer.data.reading.jagged import Array, Integers, Jagged
 
-FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000")
-"""The formats of images. Pillow reads more, some of them with other programs (EPS by Ghostscript)."""
-MAX_PIXELS = 1 << 26
-"""The size of an image: a file of some kilobytes can have gigabytes of pixels."""
 MAX_THREADS = 16
 _CHUNKS_PER_THREAD = 4
 """A batch is decoded in this many pieces for each thread, so that threads finish at about the same time."""
@@ -29,46 +24,20 @@ _CHUNKS_PER_THREAD = 4
 Decode = Callable[[bytes], Any]
 """Return an array or tensor from the bytes of one row, of the same shape and type for each row."""
 
-Augment = Callable[[Any, np.random.Generator], Any]
+Change = Callable[[Any, np.random.Generator], Any]
 """Return such an array or tensor with a random change."""
 
 
-def decode_rgb(data: bytes) -> Array:
-    """Decode an image (one of `FORMATS`) to uint8 (3, height, width).
+@runtime_checkable
+class RandomDecode(Protocol):
+    """A decoder that makes a random change while it decodes, such as `RandomResizedCrop`."""
 
-    It is turned upright as its EXIF orientation says, and 16 bits are scaled to 8. Images of floats or of 32 bits are
-    errors.
-    """
-    return _read_image(data, "RGB").transpose(2, 0, 1)
-
-
-def decode_gray(data: bytes) -> Array:
-    """Decode an image (one of `FORMATS`) to grayscale, uint8 (1, height, width).
-
-    It is turned upright as its EXIF orientation says, and 16 bits are scaled to 8. Images of floats or of 32 bits are
-    errors.
-    """
-    return _read_image(data, "L")[None]
+    def decode(self, data: bytes, random: np.random.Generator, /) -> Any:
+        """Return an array or tensor from the bytes of one row, of the same shape and type for each row."""
 
 
-def _read_image(data: bytes, mode: str) -> Array:
-    from PIL import Image, ImageOps
-
-    opened = Image.open(io.BytesIO(data), formats=FORMATS)
-    if opened.width * opened.height > MAX_PIXELS:
-        raise ValueError(
-            f"it has {opened.width} x {opened.height} pixels, and {MAX_PIXELS:,} are allowed; make it smaller, or set "
-            "decode= to a function of your own"
-        )
-    image = ImageOps.exif_transpose(opened)
-    if image.mode in ("F", "I"):
-        raise ValueError(
-            f"its pixels are {'floats' if image.mode == 'F' else '32-bit integers'}, whose range is not known; set "
-            "decode= to a function of your own that scales them"
-        )
-    if image.mode.startswith("I;16"):
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    return np.asarray(image.convert(mode))
+Augment = Change | RandomDecode
+"""What changes rows at random in training: a function of the decoded row, or a decoder in place of the column's."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +62,7 @@ class Decoder:
     Args:
         name: The name of the column.
         decode: The decoder of a row.
-        augment: Changes decoded rows at random. Its generator depends on the seed, the epoch and the row's number among
+        augment: Changes rows at random. Its generator depends on the seed, the epoch and the row's number among
             the drawn rows only, whichever worker reads the row; a row that is drawn twice is changed in two ways.
         seed: The seed of the training.
         first: The first row.
@@ -155,12 +124,17 @@ class Decoder:
         start = rows.starts[number]
         data = rows.values[start : start + rows.lengths[number]].tobytes()
         try:
-            row = self._decode(data)
-            if self._augment:
-                row = self._augment(row, np.random.default_rng([self._seed % 2**64, epoch, draw]))
-            return np.asarray(row)
+            return np.asarray(self._read(data, draw, epoch))
         except Exception as error:
             raise _decoding_error(self._name, self._describe_row(position), data, error) from error
+
+    def _read(self, data: bytes, draw: int, epoch: int) -> Any:
+        if self._augment is None:
+            return self._decode(data)
+        random = np.random.default_rng([self._seed % 2**64, epoch, draw])
+        if isinstance(self._augment, RandomDecode):
+            return self._augment.decode(data, random)
+        return self._augment(self._decode(data), random)
 
 
 def decode_rows(name: str, decode: Decode, rows: Jagged | Sequence[Any]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Binary columns: image files, compared with Pillow and scikit-learn."""
+"""Binary columns: image files of scikit-learn's digits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.trainer.data.dataset import Dataset
-from trainyard.trainer.data.reading.decoding import decode_gray, decode_rgb, decode_rows
+from trainyard.trainer.data.reading.images import decode_gray
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model.artifacts.trained_model import load_model
 
@@ -77,51 +77,6 @@ def test_a_process_forked_from_a_reader_can_read(batches: str) -> None:
     here = [batch["row"].tolist() for batch in data]
     data.set_epoch(0)
     assert [batch["row"].tolist() for batch in DataLoader(data, batch_size=None, num_workers=1)] == here
-
-
-def test_images_are_decoded_as_by_pillow() -> None:
-    picture = np.random.default_rng(0).integers(0, 255, (5, 7, 3), dtype=np.uint8)
-    assert np.array_equal(decode_rgb(png(picture)), picture.transpose(2, 0, 1))
-    assert np.array_equal(decode_gray(png(picture))[0], Image.fromarray(picture).convert("L"))
-
-
-def test_all_16_bits_of_a_gray_image_are_scaled_to_8() -> None:
-    picture = (np.arange(128, dtype=np.uint16) * 512).reshape(8, 16)
-    assert np.array_equal(decode_gray(png(picture))[0], picture >> 8)
-    assert np.array_equal(decode_rgb(png(picture)), np.stack([picture >> 8] * 3))
-
-
-def test_a_photo_is_turned_upright() -> None:
-    picture, file, exif = np.zeros((4, 6), np.uint8), io.BytesIO(), Image.Exif()
-    picture[0] = 255
-    exif[0x0112] = 6  # the camera was turned by 90 degrees
-    Image.fromarray(picture).save(file, "png", exif=exif)
-    assert np.array_equal(decode_gray(file.getvalue())[0], np.rot90(picture, -1))
-
-
-@pytest.mark.parametrize(("kind", "words"), [(np.float32, "floats"), (np.int32, "32-bit integers")])
-def test_an_image_whose_range_is_not_known_is_refused_with_its_row(kind: Any, words: str) -> None:
-    file = io.BytesIO()
-    Image.fromarray(np.zeros((2, 2), kind)).save(file, "tiff")
-    message = f"column 'image': row 0 cannot be decoded .*its pixels are {words}, whose range is not known; set decode="
-    with pytest.raises(TrainyardError, match=message):
-        decode_rows("image", decode_gray, [file.getvalue()])
-
-
-@pytest.mark.slow
-def test_an_image_of_a_few_bytes_with_very_many_pixels_is_refused() -> None:
-    stream = io.BytesIO()
-    Image.new("1", (12_000, 12_000)).save(stream, "PNG")
-    assert len(stream.getvalue()) < 50_000
-    with pytest.raises(ValueError, match=r"it has 12000 x 12000 pixels, and 67,108,864 are allowed; make it smaller"):
-        decode_rgb(stream.getvalue())
-
-
-def test_a_format_that_pillow_reads_with_another_program_is_refused() -> None:
-    stream = io.BytesIO()
-    Image.new("RGB", (2, 2)).save(stream, "EPS")
-    with pytest.raises(OSError, match="cannot identify image file"):
-        decode_rgb(stream.getvalue())
 
 
 def test_a_row_is_augmented_alike_on_every_worker_and_differently_in_each_epoch(batches: str) -> None:
