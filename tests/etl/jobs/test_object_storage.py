@@ -28,8 +28,8 @@ def environment() -> Iterator[dict[str, str]]:
         "PYTHONPATH": os.pathsep.join(map(str, PATHS)), "PYSPARK_PYTHON": sys.executable, "AWS_ACCESS_KEY_ID": "key",
         "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1",
     }  # fmt: skip
-    command = [sys.executable, "-u", "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as server:
+    command = [sys.executable, "-u", "-m", "tests.etl.jobs.s3_server"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as server:
         try:
             assert server.stderr
             line = next(line for line in server.stderr if "Running on" in line)
