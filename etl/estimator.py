@@ -175,7 +175,7 @@ class TrainyardEstimator(Estimator, DefaultParamsReadable, DefaultParamsWritable
         vocabulary.check_columns(rows.schema, categories, labels)
         shapes, variable_length = self.getOrDefault("shapes"), self.getOrDefault("variable_length")
         columns.build_fields(
-            rows.schema,
+            vocabulary.index_schema(rows.schema, [*categories, *labels]),
             WriteOptions(
                 spec.dataset,
                 splits.SPLIT,

@@ -1,4 +1,4 @@
-"""Replace values of columns by their indices, by the same joins in exports, evaluations and predictions.
+"""Replace values of columns by their indices, in the same way in exports, evaluations and predictions.
 
 A column of indices has the checksum of its vocabulary in the metadata of its field, also in a dataset. So indices are
 not taken for values, nor those of one vocabulary for those of another.
@@ -7,12 +7,13 @@ not taken for values, nor those of one vocabulary for those of another.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, StructField, StructType
 
 from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import get_column
@@ -34,23 +35,27 @@ def encode(
     """Replace the values of columns by indices of type bigint.
 
     Each vocabulary is joined as a table that all executors have, so that a lookup takes the same time for any number of
-    values. Rows stay in their partitions.
+    values. Elements of arrays are looked up by Arrow. Rows stay in their partitions.
 
     Args:
         frame: The rows. A value of a label that is no class is an error of the Spark job.
         vocabularies: The values of the columns.
-        unseen: Where to count, by column, the rows with index 0 of a category, while they are computed.
+        unseen: Where to count, by column, the rows with index 0 of a category, or with such an element, while they are
+            computed.
         keeps_order: Whether rows stay in the order of `frame`, all of whose columns are computed then.
         nullable: The labels that a row may be without: null stays null.
     """
     if keeps_order and vocabularies:  # Spark removes a sort below a join, unless another operator is between them
         frame = frame.observe(uuid.uuid4().hex, F.count(F.lit(1)).alias("rows"))
     for name, vocabulary in vocabularies.items():
-        frame = _encode_column(frame, name, vocabulary, name in nullable)
-    categories = [name for name, vocabulary in vocabularies.items() if not vocabulary.is_label]
+        if vocabulary.is_list:
+            frame = _replace(frame, name, _encode_lists(vocabulary)(get_column(name).cast("array<string>")), vocabulary)
+        else:
+            frame = _encode_column(frame, name, vocabulary, name in nullable)
+    categories = {name: vocabulary for name, vocabulary in vocabularies.items() if not vocabulary.is_label}
     if unseen is None or not categories:
         return frame
-    return frame.observe(unseen, *(F.count_if(get_column(name) == 0).alias(name) for name in categories))
+    return frame.observe(unseen, *(F.count_if(_has_unseen(*item)).alias(item[0]) for item in categories.items()))
 
 
 def encode_rows(
@@ -101,12 +106,17 @@ def _has_values(field: StructField, vocabulary: Vocabulary, what: str) -> bool:
             "dataset was fitted anew. Use the dataset that the model was trained on, or rows with the "
             "values themselves; or train the model again."
         )
-    if find_type(field.dataType) != vocabulary.type:
+    if find_type(field.dataType) != vocabulary.type or isinstance(field.dataType, ArrayType) != vocabulary.is_list:
         raise TrainyardError(
             f"{what} have {field.dataType.simpleString()} in column {field.name!r}, but the model was trained on "
-            f"categories of type {vocabulary.type}; prepare them as for the export."
+            f"categories of type {vocabulary.column_type}; prepare them as for the export."
         )
     return True
+
+
+def _has_unseen(name: str, vocabulary: Vocabulary) -> Column:
+    indices = get_column(name)
+    return F.exists(indices, lambda index: index == 0) if vocabulary.is_list else indices == 0
 
 
 def _encode_column(frame: DataFrame, name: str, vocabulary: Vocabulary, nullable: bool) -> DataFrame:
@@ -118,8 +128,38 @@ def _encode_column(frame: DataFrame, name: str, vocabulary: Vocabulary, nullable
     other = _refuse(name) if vocabulary.is_label else F.lit(0)
     if nullable:
         other = F.when(get_column(name).isNotNull(), other)
-    index = F.coalesce(F.col(_INDEX), other.cast("bigint")).alias(name, metadata={VOCABULARY: vocabulary.sha256})
-    return joined.select(*(index if column == name else get_column(column) for column in frame.columns))
+    return _replace(joined, name, F.coalesce(F.col(_INDEX), other.cast("bigint")), vocabulary, frame.columns)
+
+
+def _replace(
+    frame: DataFrame, name: str, index: Column, vocabulary: Vocabulary, columns: Sequence[str] = ()
+) -> DataFrame:
+    """Return the `columns` of a frame, by default all, with the indices of one."""
+    named = index.alias(name, metadata={VOCABULARY: vocabulary.sha256})
+    return frame.select(*(named if column == name else get_column(column) for column in columns or frame.columns))
+
+
+def _encode_lists(vocabulary: Vocabulary) -> Callable[[Column], Column]:
+    """Return a function of a column of arrays of texts, to the arrays of their indices."""
+    values, first = vocabulary.values, vocabulary.first
+
+    @F.arrow_udf("array<bigint>")  # type: ignore[untyped-decorator, unused-ignore]
+    def encode_lists(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        known = pa.array(values, pa.string())
+        for lists in batches:
+            yield index_lists(lists, known, first)
+
+    return encode_lists  # type: ignore[no-any-return, unused-ignore]
+
+
+def index_lists(lists: pa.ListArray, known: pa.StringArray, first: int) -> pa.ListArray:
+    """Return arrays with the positions of their texts among the `known` ones, counted from `first`; 0 for others."""
+    found = pc.index_in(lists.flatten(), value_set=known).cast(pa.int64())
+    indices = pc.fill_null(pc.add(found, first), 0)
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).cast(pa.int32())
+    ends = pc.cumulative_sum(lengths)
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    return pa.ListArray.from_arrays(offsets, indices, mask=lists.is_null())
 
 
 def _refuse(label: str) -> Column:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as spark
 
@@ -34,8 +34,19 @@ _TYPES: dict[type, Literal["string", "integer", "boolean"]] = {
 
 
 def find_type(kind: spark.DataType) -> Literal["string", "integer", "boolean"] | None:
-    """Return the type of values that can become indices, None for other types."""
-    return _TYPES.get(type(kind))
+    """Return the type of values, or of the elements of arrays, that can become indices, None for other types."""
+    return _TYPES.get(type(kind.elementType if isinstance(kind, spark.ArrayType) else kind))
+
+
+def index_schema(schema: spark.StructType, names: Collection[str]) -> spark.StructType:
+    """Return the schema of rows whose values in some columns are indices."""
+    fields = []
+    for field in schema.fields:
+        kind = field.dataType
+        if field.name in names and find_type(kind):
+            kind = spark.ArrayType(spark.LongType()) if isinstance(kind, spark.ArrayType) else spark.LongType()
+        fields.append(spark.StructField(field.name, kind, field.nullable, field.metadata))
+    return spark.StructType(fields)
 
 
 def check_columns(schema: spark.StructType, categories: Mapping[str, Category], labels: Collection[str]) -> None:
@@ -48,16 +59,19 @@ def check_columns(schema: spark.StructType, categories: Mapping[str, Category], 
     for option, name in options:
         if name not in schema.names:
             raise missing_column_error(name, option, schema.names)
-        if find_type(schema[name].dataType) is None:
+        is_list = isinstance(schema[name].dataType, spark.ArrayType)
+        if find_type(schema[name].dataType) is None or (is_list and option == "label"):
             kind = schema[name].dataType.simpleString()
-            more = (
-                " A label of numbers is a number: remove label= here, the recipe names it."
-                if option == "label"
-                else " Numbers that are measured are no categories: remove it, or make ranges of it in prepare."
+            allowed, more = (
+                "strings, integers, booleans and arrays of them",
+                ("Numbers that are measured are no categories: remove it, or make ranges of it in prepare."),
             )
+            if option == "label":
+                allowed = "strings, integers and booleans"
+                more = "A label of numbers is a number: remove label= here, the recipe names it."
             raise TrainyardError(
-                f"{option} names the column {name!r} of type {kind}, and values of strings, integers and booleans "
-                f"become indices; cast it to string in prepare, if each of its values is a name.{more}"
+                f"{option} names the column {name!r} of type {kind}, and values of {allowed} become indices; cast it "
+                f"to string in prepare, if each of its values is a name. {more}"
             )
 
 
@@ -90,7 +104,8 @@ def find_vocabularies(
         texts = values.to_pylist()
         if name in labels:
             texts.sort(key=_SORTS[kind])
-        vocabularies[name] = Vocabulary(type=kind, values=tuple(texts), is_label=name in labels)
+        is_list = isinstance(rows.schema[name].dataType, spark.ArrayType)
+        vocabularies[name] = Vocabulary(type=kind, values=tuple(texts), is_label=name in labels, is_list=is_list)
     return vocabularies
 
 
@@ -107,17 +122,14 @@ def _count_values(rows: DataFrame, limits: Mapping[str, tuple[int, int]]) -> pa.
     Returns:
         The number of the column, the value, and how many values that are frequent enough the column has.
     """
-    pairs = [
-        F.struct(F.lit(number).alias("column"), get_column(name).cast("string").alias("value"))
-        for number, name in enumerate(limits)
-    ]
+    pairs = F.concat(*(_pair(rows.schema[name], number) for number, name in enumerate(limits)))
     min_counts, sizes = (
         F.element_at(F.array(*map(F.lit, numbers)), F.col("column") + 1)
         for numbers in zip(*limits.values(), strict=True)
     )
     of_column = Window.partitionBy("column")
     counts = (
-        rows.select(F.explode(F.array(*pairs)).alias("pair")).select("pair.*").where("value is not null")
+        rows.select(F.explode(pairs).alias("pair")).select("pair.*").where("value is not null")
         .groupBy("column", "value").agg(F.count(F.lit(1)).alias("count")).where(F.col("count") >= min_counts)
     )  # fmt: skip
     ranked = counts.select(
@@ -127,6 +139,15 @@ def _count_values(rows: DataFrame, limits: Mapping[str, tuple[int, int]]) -> pa.
     )  # fmt: skip
     table = ranked.where(F.col("rank") <= sizes).toArrow()
     return table.sort_by([("column", "ascending"), ("rank", "ascending")])
+
+
+def _pair(field: spark.StructField, number: int) -> Column:
+    """Return the values of a row, each with the number of its column."""
+    column = get_column(field.name)
+    if not isinstance(field.dataType, spark.ArrayType):
+        column = F.array(column)
+    values = F.coalesce(column.cast("array<string>"), F.array().cast("array<string>"))
+    return F.transform(values, lambda value: F.struct(F.lit(number).alias("column"), value.alias("value")))
 
 
 def _check_size(name: str, total: int, values: pa.ChunkedArray, category: Category, is_label: bool) -> None:

@@ -178,7 +178,8 @@ def check_columns(frame: DataFrame, spec: ExportSpec) -> None:
         path=spec.dataset, split_column=spec.split_column, shapes=tuple(spec.shapes.items()),
         variable_length=spec.variable_length, nullable=tuple(n for n in spec.nullable if n not in spec.labels),
     )  # fmt: skip
-    columns.build_fields(frame.schema, options, variable_length_option="variable_length")
+    schema = vocabulary.index_schema(frame.schema, [*spec.categories, *spec.labels])
+    columns.build_fields(schema, options, variable_length_option="variable_length")
 
 
 def _assign_splits(frame: DataFrame, spec: ExportSpec) -> DataFrame:

@@ -69,3 +69,24 @@ def sales(categories: dict[str, int]) -> Recipe:
     features = ["store", "product", "weather", "weekday"]
     model = Sum([categories[name] for name in features], 1)
     return Recipe(model=model, features=features, label="sold", loss=nn.MSELoss(), learning_rate=0.02)
+
+
+class WordCounts(nn.Module):
+    """Return an output for each class from the mean embedding of words."""
+
+    def __init__(self, words: int, classes: int) -> None:
+        super().__init__()
+        self.embedding, self.output = nn.Embedding(words, 8), nn.Linear(8, classes)
+
+    def forward(self, words: Tensor, words_mask: Tensor) -> Tensor:
+        mask = words_mask[..., None]
+        mean = (self.embedding(words) * mask).sum(1) / mask.sum(1).clamp(min=1)
+        return self.output(mean)  # type: ignore[no-any-return]
+
+
+def kind_of_words(categories: dict[str, int]) -> Recipe:
+    classes = categories["kind"]
+    return Recipe(
+        model=WordCounts(categories["words"], classes), features="words", label="kind", classes=classes,
+        learning_rate=0.03, predict=lambda output: {"class": output.argmax(1)},
+    )  # fmt: skip

@@ -84,7 +84,7 @@ class TrainedModel:
         """
         vocabularies = self.fitted.vocabularies
         return {
-            name: np.array(vocabularies[name].encode(name, values), np.int64) if name in vocabularies else values
+            name: _encode(name, values, vocabularies[name]) if name in vocabularies else values
             for name, values in columns.items()
         }
 
@@ -153,9 +153,7 @@ class TrainedModel:
         reference = self.artifact.fitted
         if reference is None or name not in reference.sizes or isinstance(values, Tensor | Jagged):
             return False
-        if isinstance(values, np.ndarray) and values.dtype != object:
-            return bool(values.dtype.kind == "U")
-        return any(isinstance(value, str) or value is None for value in values)
+        return _has_texts(values)
 
     def name_classes(self, predicted: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Return columns of a prediction with the names of classes in place of their numbers.
@@ -248,6 +246,23 @@ def _restore_ensemble(
     masks = list(dict.fromkeys(name for one in recipes_of_members for name in one.stored_masks))
     recipe = replace(first, model=network, features=features, decode=decode, stored_masks=masks)
     return TrainedModel(artifact, recipe, network, device, model, members)
+
+
+def _has_texts(values: Any) -> bool:
+    """Return whether there are strings or nulls among the values of rows, or among the elements of their arrays."""
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        return bool(values.dtype.kind == "U")
+    nested = (list, tuple, np.ndarray)
+    return any(isinstance(v, str) or v is None or (isinstance(v, nested) and _has_texts(v)) for v in values)
+
+
+def _encode(name: str, values: Any, vocabulary: Vocabulary) -> Any:
+    """Return the indices of the values of a column."""
+    if not vocabulary.is_list:
+        return np.array(vocabulary.encode(name, values), np.int64)
+    if missing := [number for number, row in enumerate(values) if row is None]:
+        raise TrainyardError(f"column {name!r} has no array in row {missing[0]}; pass an empty one.")
+    return [np.array(vocabulary.encode(name, row), np.int64) for row in values]
 
 
 def check_prediction(predicted: Any, recipe: str) -> None:

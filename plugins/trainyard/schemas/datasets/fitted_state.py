@@ -37,6 +37,8 @@ class Vocabulary(Part):
     """The values, as texts."""
     is_label: bool = False
     """Whether the column is the label."""
+    is_list: bool = False
+    """Whether a row has an array of values, such as the words of a text."""
 
     @property
     def first(self) -> int:
@@ -51,7 +53,13 @@ class Vocabulary(Part):
     @cached_property
     def sha256(self) -> str:
         """The checksum, by which a column of indices names its vocabulary."""
-        return hashlib.sha256(json.dumps([self.type, self.values, self.is_label]).encode()).hexdigest()
+        content = [self.type, self.values, self.is_label, *(["list"] if self.is_list else [])]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+    @property
+    def column_type(self) -> str:
+        """The type of the column before values became indices, as messages have it."""
+        return f"array<{self.type}>" if self.is_list else self.type
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -62,6 +70,10 @@ class Vocabulary(Part):
 
     def encode(self, column: str, values: Sequence[Any]) -> list[int]:
         """Return the indices of values, as an export writes them; None and NaN, as pandas writes it, are null.
+
+        Args:
+            column: The name of the column, for the error.
+            values: The values of rows; of a column of arrays, those of one row.
 
         Raises:
             TrainyardError: A label has a value that is no class.

@@ -108,9 +108,9 @@ class ExportSpec(ReadsSources):
     variable_length: tuple[str, ...] = ()
     """Array columns whose length differs from row to row."""
     categories: Categories = {}
-    """Columns of strings, integers or booleans that become indices: 1 for the most frequent value in the split `train`
-    (equally frequent ones in the order of their texts), 0 for null and for values that no row of this split
-    has. A list of columns, or a dict of options: `{"city": {"min_count": 5, "max_size": 1000}}`."""
+    """Columns of strings, integers, booleans, or arrays of them, that become indices: 1 for the most frequent value in
+    the split `train` (equally frequent ones in the order of their texts), 0 for null and for values that no row of this
+    split has. A list of columns, or a dict of options: `{"city": {"min_count": 5, "max_size": 1000}}`."""
     label: Name | tuple[Name, ...] | None = None
     """The column of strings, integers or booleans that becomes the number of a class, in the order of its values, or a
     list of such columns. Each value must be in the split `train`."""
