@@ -7,7 +7,7 @@ import string
 from typing import Any
 from urllib.parse import quote
 
-from airflow.sdk import Asset
+from airflow.sdk import DAG, Asset
 
 from trainyard.files import uris
 from trainyard.hooks.trainyard import TrainyardHook
@@ -35,3 +35,9 @@ def asset(name: str, conn_id: str = TrainyardHook.default_conn_name) -> Asset:
 def output_asset(name: Any, conn_id: str) -> Asset | None:
     """Return the asset of an output; None for no output, or one whose name or connection is still a template."""
     return None if not isinstance(name, str) or is_pending([name, conn_id]) else asset(name, conn_id)
+
+
+def emits_partitions(dag: DAG | None) -> bool:
+    """Return whether asset events of a DAG name partitions; such events start no DAG without partitions."""
+    timetable = getattr(dag, "timetable", None)
+    return getattr(timetable, "partitioned_at_runtime", False)  # Airflow 3.3 has it

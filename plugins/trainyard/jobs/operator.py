@@ -17,7 +17,7 @@ from trainyard.errors import TrainyardError
 from trainyard.files import storage
 from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs import lineage
-from trainyard.jobs.assets import output_asset
+from trainyard.jobs.assets import emits_partitions, output_asset
 from trainyard.jobs.options import requirements, validation
 from trainyard.jobs.options.base import ATTRIBUTES, HasOptions, as_lists, or_default_deferrable
 from trainyard.jobs.options.common import CommonOptions, check_requests
@@ -328,10 +328,17 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         output = output_asset(self.output_name, self.conn_id)
         for asset in self.outlets:
             if isinstance(asset, Asset) and (self.OUTPUT is None or asset == output):
-                context["outlet_events"][asset].extra = {k: v for k, v in record.output.items() if k != "uri"}
+                event = context["outlet_events"][asset]
+                event.extra = {k: v for k, v in record.output.items() if k != "uri"}
+                if emits_partitions(self.get_dag()):
+                    event.add_partitions(self.list_partitions(record))
         run_record.mark_used(task_key, record)
         self._lineage = lineage.keep(lambda: self._describe_read_and_written(record))
         return record.output
+
+    def list_partitions(self, record: RunRecord) -> list[str]:
+        """Return the partitions that the task has written, if it has options of partitions."""
+        return []
 
     def get_openlineage_facets_on_start(self) -> OperatorLineage:
         """Return the names of inputs and outputs, for the OpenLineage provider."""

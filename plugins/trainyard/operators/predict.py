@@ -8,6 +8,7 @@ from typing import Any
 from trainyard.jobs.options import requirements
 from trainyard.jobs.options.base import Templated, default
 from trainyard.operators.bases.spark_stage import SparkStageOperator
+from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.predict import PredictSpec
 
 
@@ -41,6 +42,10 @@ class PredictOperator(SparkStageOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.validate_options()
+
+    def list_partitions(self, record: RunRecord) -> list[str]:
+        """Return the partitions that were predicted, if the operator has `partition_by`."""
+        return list(record.output["partitions"])
 
     def resolve_fields(self, root: str) -> dict[str, Any]:
         """Return the spec's fields; the name of a table is not a path."""

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import airflow.sdk
 import pytest
-from airflow.sdk import Asset
+from airflow.sdk import DAG, Asset
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from tests.plugins.results import output
-from trainyard.operators import ExportOperator, PromoteOperator, TrainOperator, asset
+from trainyard.operators import ExportOperator, PredictOperator, PromoteOperator, TrainOperator, asset
 from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
+
+DAY = "2026-01-05"
 
 
 def train(**options: Any) -> TrainOperator:
@@ -76,3 +81,29 @@ def test_the_result_is_published_to_the_asset_of_the_connection_and_to_no_other(
     assert result == expected, "Airflow refuses numbers that JSON does not have"
     extra = {name: value for name, value in expected.items() if name != "uri"}
     assert len(events) == 1 and events[asset("toy/model", conn_id="east")].extra == extra
+
+
+@pytest.mark.parametrize(
+    ("build", "job", "found"),
+    [
+        (partial(ExportOperator, task_id="t", prepare="a.b:c", source="/in", dataset="d", partition=DAY), "export", {}),
+        (
+            partial(PredictOperator, task_id="t", model="m", source="/in", output="p", partition_by="day"),
+            "predict",
+            {"partitions": [DAY]},
+        ),
+    ],
+)
+@pytest.mark.parametrize("timetable", [None, getattr(airflow.sdk, "PartitionedAtRuntime", None)])  # since Airflow 3.3
+def test_events_name_the_written_partitions_if_the_dag_says_that_its_runs_have_them(
+    build: Callable[[], Any], job: str, found: dict[str, Any], timetable: Any, tmp_path: Any
+) -> None:
+    task = build()
+    DAG("d", schedule=timetable and timetable()).add_task(task)
+    events, key = OutletEventAccessors(), TaskKey(dag_id="d", run_id="r", task_id="t", directory=f"file://{tmp_path}")
+    record = RunRecord(
+        task_key=key, job=job, started_at=1.0, seconds=1.0, application="a", status="succeeded",
+        output=output(job, **found),
+    )  # fmt: skip
+    task._publish_result({"outlet_events": events}, key, record)
+    assert getattr(events[task.outlets[0]], "partition_keys", set()) == ({DAY} if timetable else set())

@@ -130,6 +130,10 @@ class DatasetOperator(SparkStageOperator):
         links.push_report_link(context["ti"], self.conn_id, plan.job.task_key.dag_id, plan.job.task_key.run_id)
         return self._publish_result(context, plan.job.task_key, record)
 
+    def list_partitions(self, record: RunRecord) -> list[str]:
+        """Return the partition, if the operator has one."""
+        return [self.partition] if self.partition else []
+
     def locate_fields(self) -> dict[str, Any]:
         """Return the spec's fields, with a partition if the operator has one: without it all partitions are replaced.
 
