@@ -16,7 +16,7 @@ from trainyard.schemas import model_artifact
 from trainyard.schemas.datasets import fingerprint as fingerprints
 from trainyard.schemas.specs.source import Source
 
-_NOT_OPTIONS = ("task_key", "dataset", "fingerprint", "skip_unchanged", "source", "sources", "model")
+_NOT_OPTIONS = ("task_key", "code", "dataset", "fingerprint", "skip_unchanged", "source", "sources", "model")
 _logger = logging.getLogger(__name__)
 _LINEAGE = "spark.openlineage."
 """How the settings begin that `lineage.inject_into_spark` adds, which differ in each run."""

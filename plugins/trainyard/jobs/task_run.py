@@ -25,9 +25,11 @@ from trainyard.files import storage
 from trainyard.hooks.spark import spark_connection
 from trainyard.hooks.trainyard import Settings
 from trainyard.jobs import lineage
+from trainyard.jobs.revision import describe_code
 from trainyard.jobs.task_instance import is_running, task_key_of
 from trainyard.planning.plan import Plan
 from trainyard.schemas.runs.run_record import RunRecord
+from trainyard.schemas.specs.job import Code
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.triggers import marked_tasks
 from trainyard.triggers.application import ApplicationTrigger
@@ -83,7 +85,7 @@ class TaskRun:
             self._operator.log.warning("%s: %s", self._operator.title, note)
         task_key = plan.job.task_key
         links.push_report_link(context["ti"], self._operator.conn_id, task_key.dag_id, task_key.run_id)
-        self._write_spec(plan)
+        self._write_spec(plan, describe_code(plan.py_files, self._operator.dag_file, context["ti"]))
         return self._follow(context, backend, partial(backend.run, self._operator.log.info))
 
     def collect(self, context: Context, event: Mapping[str, Any]) -> tuple[TaskKey, RunRecord]:
@@ -200,8 +202,8 @@ class TaskRun:
     def _waiting(self) -> Waiting:
         return Waiting(self._operator.poll_interval, self._operator.get_logs, self._operator.cancel_on_kill)
 
-    def _write_spec(self, plan: Plan) -> None:
-        spec = self._operator.SPEC.model_validate(plan.job.spec).to_json().encode()
+    def _write_spec(self, plan: Plan, code: Code) -> None:
+        spec = self._operator.SPEC.model_validate({**plan.job.spec, "code": code}).to_json().encode()
         for uri in (plan.attempt_uri, plan.spec_uri):
             try:
                 storage.replace(uri, spec)

@@ -23,7 +23,7 @@ from trainyard.schemas.specs.job import JobSpec
 
 MAX_RUNS = palette.RUN_COLORS
 MISSING = "–"
-_OF_THE_ATTEMPT = ("task_key", "document", "version")
+_OF_THE_ATTEMPT = ("document", "version", "code", "code.archive", "code.is_changed")
 """Fields of specs that are no options."""
 
 
@@ -139,8 +139,11 @@ def _read_options(run: Run, unreadable: dict[str, str]) -> dict[str, dict[str, A
     for name in names:
         with noted(unreadable, f"{run.run_id}, {name}"):
             spec = json.loads(storage.read(uris.join(root, name), JobSpec.MAX_BYTES))
-            kept = {field: value for field, value in spec.items() if field not in _OF_THE_ATTEMPT}
-            options[name.removesuffix(".json")] = flatten(kept)
+            options[name.removesuffix(".json")] = {
+                field: value
+                for field, value in flatten(spec).items()
+                if field not in _OF_THE_ATTEMPT and not field.startswith("task_key.")
+            }
     return options
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from trainyard.schemas.document import Part
 from trainyard.schemas.results import ModelResult
+from trainyard.schemas.specs.job import Code
 from trainyard.schemas.specs.strategies import StrategyOptions
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
 from trainyard.text import shorten
@@ -31,6 +32,7 @@ def describe_training(root: str, spec: TrainSpec, result: ModelResult | None = N
         ("Optimizer", ", ".join(result.optimizers) if result else ""),
         ("Options", ", ".join(_list_options(spec.options))),
         ("Data", _describe_data(root, spec, result)),
+        ("Code", describe_code(spec.code)),
         ("Begins with", _shorten(root, spec.start_from or "")),
         ("Workers", f"{_describe_workers(spec, result)}, {_describe_strategy(spec.strategy)}"),
         ("Model", f"{result.parameters:,} parameters" if result and result.parameters is not None else ""),
@@ -102,6 +104,15 @@ def _describe_data(root: str, spec: TrainSpec, result: ModelResult | None) -> st
     if result and result.rows is not None:
         parts.append(f"{result.rows:,} rows an epoch")
     return ", ".join(parts)
+
+
+def describe_code(code: Code | None) -> str:
+    """Return the version of the user's code: its commit if it is known, or the checksum of what was shipped."""
+    if code is None or not (code.commit or code.archive):
+        return ""
+    if code.commit is None:
+        return f"archive {code.archive}"
+    return f"commit {code.commit[:10]}" + (f", changed since (archive {code.archive})" if code.is_changed else "")
 
 
 def _describe_workers(spec: TrainSpec, result: ModelResult | None) -> str:

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Self
 
-from trainyard.schemas.document import Document
+from trainyard.schemas.document import Document, Part
 from trainyard.schemas.references import Reference
 from trainyard.schemas.results import Result
 from trainyard.schemas.specs.fields import Workers
 from trainyard.schemas.specs.task_key import TaskKey
+
+
+class Code(Part):
+    """The version of the user's code that a task runs."""
+
+    archive: str | None = None
+    """The checksum of the archive that is shipped, with Trainyard's code."""
+    commit: str | None = None
+    """The first digits of the version of the DAG bundle, or of the commit of the git repository of the DAG's file."""
+    is_changed: bool = False
+    """Whether the folder of the DAG's file had changes that are not committed."""
 
 
 class JobSpec(Document):
@@ -23,6 +34,8 @@ class JobSpec(Document):
     """Whether it is a worker group, which detects by itself that it hangs."""
     task_key: TaskKey
     """The Airflow task that the job belongs to."""
+    code: Code | None = None
+    """The version of the user's code."""
 
     def references(self) -> Iterator[Reference]:
         """Yield the versions of datasets and models that the spec names."""
