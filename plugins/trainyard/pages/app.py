@@ -17,7 +17,7 @@ from trainyard.compat import quote_login_target
 from trainyard.errors import TrainyardError, UnavailableError, noted
 from trainyard.files import storage
 from trainyard.links import PAGES, in_airflow, report_uri
-from trainyard.pages import access, comparison, html, live, pipelines, products, runs
+from trainyard.pages import access, comparison, html, live, models, pipelines, products, runs
 from trainyard.pages.airflow_api import BaseUser, DagAccessEntity, GetUserDep, requires_access_dag
 from trainyard.pages.pool import in_own_pool
 from trainyard.pages.runs import Run
@@ -95,6 +95,21 @@ def show_pipeline(conn_id: Name, dag_id: Name, number: Number = 1) -> HTMLRespon
         champions=products.collect_champions(root, [record for _, of_run in records for record in of_run], unreadable),
         unreadable=unreadable,
     )
+
+
+@app.get("/models", dependencies=MAY_READ_RUNS)
+@in_own_pool
+def show_models(conn_id: Name, dag_id: Name) -> HTMLResponse:
+    """Show the models of one pipeline in all runs, with what differs between them and their metrics."""
+    root = access.get_storage(conn_id)
+    directories = runs.list_directories(root, dag_id)
+    unreadable: dict[str, str] = {}
+    newest = runs.list_runs(root, dag_id, directories, models.MAX_RUNS)
+    table = models.build_table(models.read_models(root, newest, unreadable))
+    return html.render(
+        "models", conn_id=conn_id, dag_id=dag_id, table=table, total=len(directories), shown=len(newest),
+        unreadable=unreadable,
+    )  # fmt: skip
 
 
 @app.get("/run", dependencies=MAY_READ_RUNS)

@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from trainyard.report import assets
+from trainyard.report.curves import humanize
 from trainyard.report.render import FILTERS
 
 
@@ -48,5 +49,5 @@ _TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 _TEMPLATES.globals |= {"address": address, "run_in_airflow": run_in_airflow, "assets": assets}
-_TEMPLATES.filters |= FILTERS | {"clock": format_time}
+_TEMPLATES.filters |= FILTERS | {"clock": format_time, "human": humanize}
 _TEMPLATES.tests["web"] = is_web

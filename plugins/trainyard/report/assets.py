@@ -11,6 +11,7 @@ from trainyard.report import palette
 CHARTS = ("vendor/echarts.min.js", "assets/charts.js", "assets/timeline.js")
 """The scripts of charts, in the order in which they are loaded. README.txt beside the first says how it was built."""
 THEME = "assets/theme.js"
+TABLE = "assets/table.js"
 
 
 @cache

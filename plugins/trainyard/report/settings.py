@@ -50,16 +50,25 @@ def name_members(root: str, specs: Mapping[str, TrainSpec]) -> dict[str, str]:
     members: dict[str, dict[str, dict[str, str]]] = {}
     for task, spec in specs.items():
         if spec.task_key.map_index >= 0:
-            members.setdefault(spec.task_key.task_id, {})[task] = _flatten(root, spec)
+            members.setdefault(spec.task_key.task_id, {})[task] = flatten(root, spec)
     return {
         task: shorten(", ".join(f"{name}={settings.get(name, 'default')}" for name in different), MAX_NAME)
         for of_task in members.values()
-        for different in [_find_different(of_task.values())]
+        for different in [find_different(of_task.values())]
         for task, settings in of_task.items()
     }
 
 
-def _flatten(root: str, spec: TrainSpec) -> dict[str, str]:
+def describe_code(code: Code | None) -> str:
+    """Return the version of the user's code: its commit if it is known, or the checksum of what was shipped."""
+    if code is None or not (code.commit or code.archive):
+        return ""
+    if code.commit is None:
+        return f"archive {code.archive}"
+    return f"commit {code.commit[:10]}" + (f", changed since (archive {code.archive})" if code.is_changed else "")
+
+
+def flatten(root: str, spec: TrainSpec) -> dict[str, str]:
     """Return what a person may vary, by name; a parameter that is named as an option has what has it in front."""
     settings = spec.model_dump(include={"recipe", "loop", "workers", "epoch_models"}) | spec.options.model_dump()
     settings |= {"data": _describe_data(root, spec, None), "start_from": _shorten(root, spec.start_from or "")}
@@ -69,10 +78,10 @@ def _flatten(root: str, spec: TrainSpec) -> dict[str, str]:
     return {name: shorten(str(value), MAX_VALUE) for name, value in settings.items()}
 
 
-def _find_different(members: Collection[Mapping[str, str]]) -> list[str]:
-    """Return the names whose values are not the same in all members."""
-    names = dict.fromkeys(name for settings in members for name in settings)
-    return [name for name in names if len({settings.get(name) for settings in members}) > 1]
+def find_different(trainings: Collection[Mapping[str, str]]) -> list[str]:
+    """Return the names of settings whose values are not the same in all trainings."""
+    names = dict.fromkeys(name for settings in trainings for name in settings)
+    return [name for name in names if len({settings.get(name) for settings in trainings}) > 1]
 
 
 def _call(path: str | None, params: Mapping[str, Any]) -> str:
@@ -104,15 +113,6 @@ def _describe_data(root: str, spec: TrainSpec, result: ModelResult | None) -> st
     if result and result.rows is not None:
         parts.append(f"{result.rows:,} rows an epoch")
     return ", ".join(parts)
-
-
-def describe_code(code: Code | None) -> str:
-    """Return the version of the user's code: its commit if it is known, or the checksum of what was shipped."""
-    if code is None or not (code.commit or code.archive):
-        return ""
-    if code.commit is None:
-        return f"archive {code.archive}"
-    return f"commit {code.commit[:10]}" + (f", changed since (archive {code.archive})" if code.is_changed else "")
 
 
 def _describe_workers(spec: TrainSpec, result: ModelResult | None) -> str:

@@ -41,6 +41,7 @@ PAGES = {
     "failed": f"run?{urlencode(DAG | {'run_id': RUN_IDS[2]})}",
     "running": f"run?{urlencode(DAG | {'run_id': RUN_IDS[3]})}",
     "compare": f"compare?{urlencode(DAG)}&{urlencode([('run', run_id) for run_id in RUN_IDS[:2]])}",
+    "models": f"models?{urlencode(DAG)}",
     "usage": "usage",
     "report": f"report?{urlencode(DAG | {'run_id': RUN_IDS[0]})}",
     "refused": f"run?{urlencode(DAG | {'run_id': 'unknown'})}",
@@ -168,6 +169,35 @@ def test_selected_runs_are_compared(user: Any, address: str) -> None:
     assert rows == ["train recipe_params.learning_rate 0.02 0.01"], "the newest run is first"
     assert "0.9947 (0.9833 to 1)" in user.find_element(By.ID, "metrics").text
     assert len(user.find_elements(By.CSS_SELECTOR, "#curves .chart")) == 4
+
+
+def test_models_are_sorted_filtered_and_compared(user: Any, address: str) -> None:
+    user.get(f"{address}{PAGES['models']}")
+
+    def rates() -> list[str]:
+        column = [head.get_attribute("data-column") for head in user.find_elements(By.CSS_SELECTOR, "thead > tr > *")]
+        number = column.index("setting learning_rate") + 1
+        shown = user.find_elements(By.CSS_SELECTOR, f"tbody td:nth-child({number})")
+        return [cell.text for cell in shown if cell.is_displayed()]
+
+    sort = user.find_element(By.CSS_SELECTOR, "[data-column='setting learning_rate'] button")
+    newest_first = rates()
+    assert sorted(newest_first) == ["0.01", "0.02"]
+    sort.click()
+    assert rates() == ["0.02", "0.01"]
+    sort.click()
+    assert rates() == ["0.01", "0.02"]
+    user.find_element(By.CSS_SELECTOR, "[type=search]").send_keys("train 0.02")
+    assert rates() == ["0.02"] and user.find_element(By.CSS_SELECTOR, "[data-count]").text == "1"
+    user.find_element(By.CSS_SELECTOR, "[type=search]").clear()
+    user.find_element(By.CSS_SELECTOR, "[type=search]").send_keys(" ")
+    user.find_element(By.CSS_SELECTOR, "details.columns summary").click()
+    user.find_element(By.CSS_SELECTOR, "details.columns [value='setting learning_rate']").click()
+    assert rates() == []
+    for box in user.find_elements(By.CSS_SELECTOR, "tbody [type=checkbox]"):
+        box.click()
+    user.find_element(By.CSS_SELECTOR, "form button:not([type])").click()
+    WebDriverWait(user, 30).until(expected.presence_of_element_located((By.ID, "curves")))
 
 
 def test_a_running_task_is_updated_and_its_charts_stay(user: Any, address: str) -> None:

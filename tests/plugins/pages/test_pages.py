@@ -179,6 +179,9 @@ def test_runs_are_listed_newest_first_in_pages(airflow: Airflow) -> None:
     assert airflow.get("pipeline", **RUN, page=99).text == second, "the nearest that there is"
 
 
+MODELS = {"conn_id": "trainyard_default", "dag_id": "ann.digits"}
+
+
 @pytest.fixture
 def read_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files of runs that were read."""
@@ -395,6 +398,18 @@ def test_a_comparison_shows_only_runs_that_the_user_may_read(airflow: Airflow) -
     assert airflow.get(chosen).status_code == 200
     assert airflow.get(chosen, user="bob").status_code == 403
     assert airflow.get(f"{chosen}&run=r2").status_code == 404
+
+
+def test_the_models_of_a_pipeline_are_those_of_runs_that_the_user_may_read(airflow: Airflow) -> None:
+    airflow.dag("ann.digits")
+    assert "No training of this pipeline has succeeded yet" in airflow.get("models", **MODELS).text
+    for number in range(3):
+        directory = airflow.run("ann.digits", f"r{number}", number, job="train")
+    assert [row[1] for row in cells(airflow.get("models", **MODELS).text)][1:] == ["r2", "r1", "r0"]
+    assert airflow.get("models", user="bob", **MODELS).status_code == 403
+    storage.replace(uris.join(directory, "specs", "export.json"), b"{")
+    answer = airflow.get("models", **MODELS).text
+    assert "3</span> of 3 models" in answer and "what export was asked to do" in answer
 
 
 @pytest.mark.parametrize("damaged", [b"{", b"[]", b"\xff"])

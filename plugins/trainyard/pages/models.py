@@ -1,0 +1,113 @@
+"""Collect the models that the runs of a pipeline have trained, with what differs between them and their metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from trainyard.pages.runs import Run
+from trainyard.report import render, settings
+from trainyard.schemas.results import EvaluationResult, ModelResult
+from trainyard.schemas.runs import outcomes
+from trainyard.schemas.runs.run_record import RunRecord
+from trainyard.schemas.specs import metrics
+from trainyard.schemas.specs.train import TrainSpec
+
+MAX_RUNS = 500
+"""The runs of the page: the newest. Documents of finished runs stay in memory."""
+_THREADS = 16
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that a task has trained.
+
+    Attributes:
+        run: The run.
+        task: The task.
+        weights: The first digits of the sha256 of its weights.
+        settings: What a person may vary, by name.
+        metrics: Its metrics by name: those of the best epoch, and of evaluations with the split in front.
+        seconds: How long the training took.
+    """
+
+    run: Run
+    task: str
+    weights: str
+    settings: Mapping[str, str]
+    metrics: Mapping[str, float]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Table:
+    """Models, and the columns in which they differ.
+
+    Attributes:
+        models: The models, newest first.
+        settings: The names of settings whose values are not the same for all.
+        metrics: The names of metrics.
+        best: The best value of each metric whose direction is known.
+    """
+
+    models: Sequence[Model]
+    settings: Sequence[str] = ()
+    metrics: Sequence[str] = ()
+    best: Mapping[str, float] = field(default_factory=dict)
+
+
+def read_models(root: str, runs: Sequence[Run], unreadable: dict[str, str]) -> list[Model]:
+    """Return the models of runs, in their order.
+
+    Args:
+        root: The storage root, without which names of datasets and models are shown.
+        runs: The runs.
+        unreadable: Where to note why a document cannot be read.
+    """
+
+    def read(run: Run) -> list[Model]:
+        records = outcomes.read_run(run.directory, unreadable)
+        return build_models(root, run, records, render.read_specs(run.directory, records, unreadable))
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return [model for of_run in pool.map(read, runs) for model in of_run]
+
+
+def build_models(root: str, run: Run, records: Sequence[RunRecord], specs: Mapping[str, TrainSpec]) -> list[Model]:
+    """Return the models that the tasks of a run have trained. A pure function of its records and specs."""
+    evaluations = [record.result for record in records if isinstance(record.result, EvaluationResult)]
+    models = []
+    for record in records:
+        if isinstance(record.result, ModelResult):
+            task, result = record.task_key.task, record.result
+            found = dict(_list_finite(result.metrics.items()))
+            for evaluation in evaluations:
+                if evaluation.weights_sha256 == result.weights_sha256:
+                    named = ((f"{evaluation.split} {name}", value) for name, value in evaluation.metrics.items())
+                    found |= _list_finite(named)
+            varied = settings.flatten(root, specs[task]) if task in specs else {}
+            models.append(Model(run, task, result.weights_sha256[:16], varied, found, record.seconds))
+    return models
+
+
+def build_table(models: Sequence[Model]) -> Table:
+    """Return the columns of models: the settings that differ, and all metrics."""
+    names = dict.fromkeys(name for model in models for name in model.metrics)
+    best = {}
+    for name in names:
+        values = [model.metrics[name] for model in models if name in model.metrics]
+        if (direction := find_direction(name)) and len(set(values)) > 1:
+            best[name] = max(values) if direction > 0 else min(values)
+    return Table(models, settings.find_different([model.settings for model in models]), list(names), best)
+
+
+def find_direction(name: str) -> int:
+    """Return 1 if more of a metric is better, -1 if less is, 0 if that is not known."""
+    plain = name.rpartition(" ")[2].removeprefix("validation_")
+    return -1 if plain == "loss" else metrics.sign(plain) if metrics.is_known(plain) else 0
+
+
+def _list_finite(values: Iterable[tuple[str, float | None]]) -> list[tuple[str, float]]:
+    return [(name, value) for name, value in values if value is not None and math.isfinite(value)]
