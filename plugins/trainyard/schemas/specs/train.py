@@ -91,8 +91,8 @@ class TrainOptions(Part):
 
 
 def refuse_combinations(strategy: StrategyOptions, options: TrainOptions) -> None:
-    """Raise ValueError for a strategy and options that exclude each other."""
-    if options.precision == "float16" and not strategy.SCALED:
+    """Raise ValueError for a strategy and options that exclude each other. Workers check a strategy of the user's."""
+    if options.precision == "float16" and not (strategy.SCALED or isinstance(strategy, OwnStrategy)):
         raise ValueError(
             f"strategy={strategy.name!r} and precision='float16' exclude each other: the loss scale may differ "
             "between workers; write precision='bfloat16'"
