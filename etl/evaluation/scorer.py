@@ -6,7 +6,7 @@ import heapq
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,9 @@ from trainyard.etl.evaluation.states import build_state
 from trainyard.etl.metrics.family import Integers, ScoredRows, number_rows
 from trainyard.etl.metrics.sums import ALL_ROWS, BUCKETS, Slice, SumAccumulator
 from trainyard.etl.scoring import arrays, worker_model
+from trainyard.schemas.datasets.manifest import Column
 from trainyard.schemas.heads import ONLY
+from trainyard.trainer.model.artifacts.rows import DecodedRows
 from trainyard.trainer.model.artifacts.trained_model import TrainedModel, to_array
 
 MAX_OUTPUTS = 1 << 20
@@ -59,6 +61,12 @@ class Scorer:
         """The loaded models: they may be more than the process keeps for other tasks."""
         names = dict.fromkeys((model.uri, model.document) for model in self.models)
         return {name: worker_model.load_model(*name) for name in names}
+
+    @cached_property
+    def _inputs(self) -> dict[Column, str]:
+        """The columns that the models take, each with a name: models may take one in different types."""
+        columns = dict.fromkeys(column for trained in self._trained.values() for column in trained.artifact.inputs)
+        return {column: str(number) for number, column in enumerate(columns)}
 
     def score(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the state of the rows of `batches`.
@@ -124,24 +132,22 @@ class Scorer:
 
     def _apply_all(self, batch: pa.RecordBatch) -> list[NDArray[Any]]:
         """Return the output of each of `models` for the rows of a batch; a network is applied once for its heads."""
-        outputs: dict[tuple[str, str], dict[str, NDArray[Any]]] = {}
-        for model in self.models:
-            key = model.uri, model.document
-            if key not in outputs:
-                outputs[key] = self._apply(*key, batch)
-        return [outputs[model.uri, model.document][model.head] for model in self.models]
+        tuner = worker_model.get_tuner(tuple(self._trained), self.rows_per_batch)
+        columns = {number: arrays.to_array(batch, column) for column, number in self._inputs.items()}
+        outputs = tuner.apply(self._apply_networks, columns)
+        return [outputs[str(number)] for number in range(len(self.models))]
 
-    def _apply(self, uri: str, document: str, batch: pa.RecordBatch) -> dict[str, NDArray[Any]]:
-        """Return the output of each head of a model."""
-        trained = self._trained[uri, document]
-        tuner = worker_model.get_tuner(uri, document, self.rows_per_batch)
-        columns = {column.name: arrays.to_array(batch, column) for column in trained.artifact.inputs}
-        with worker_model.name_in_errors(uri):
-            outputs = tuner.apply(partial(_apply_network, trained), columns)
-        if not all(np.isfinite(output).all() for output in outputs.values()):
-            raise TrainyardError(
-                f"the output of the model {uri} has values that are not finite; check its weights and the rows."
-            )
+    def _apply_networks(self, columns: arrays.Columns) -> dict[str, NDArray[Any]]:
+        """Return the output of each of `models` for some rows, by its number. What models share is decoded once."""
+        outputs: dict[str, NDArray[Any]] = {}
+        decoded: DecodedRows | None = {} if len(self._trained) > 1 else None
+        for (uri, document), trained in self._trained.items():
+            with worker_model.name_in_errors(uri):
+                rows = {column.name: columns[self._inputs[column]] for column in trained.artifact.inputs}
+                by_head = trained.recipe.split_output(trained.output(rows, decoded))
+            for number, model in enumerate(self.models):
+                if (model.uri, model.document) == (uri, document):
+                    outputs[str(number)] = _to_finite(uri, by_head[model.head])
         return outputs
 
     def _number_queries(self, batch: pa.RecordBatch) -> Integers | None:
@@ -201,10 +207,14 @@ class Scorer:
             yield float(losses[index]), -seen - index, json.dumps(example, default=str)
 
 
-def _apply_network(trained: TrainedModel, rows: arrays.Columns) -> dict[str, NDArray[Any]]:
-    """Return the output of each head of a model for some rows."""
-    outputs = trained.recipe.split_output(trained.output(rows))
-    return {head: output.float().cpu().numpy() for head, output in outputs.items()}
+def _to_finite(uri: str, output: torch.Tensor) -> NDArray[Any]:
+    """Return the output of a model as an array. Raises TrainyardError if it has values that are not finite."""
+    array: NDArray[Any] = output.float().cpu().numpy()
+    if not np.isfinite(array).all():
+        raise TrainyardError(
+            f"the output of the model {uri} has values that are not finite; check its weights and the rows."
+        )
+    return array
 
 
 def _normalize_zero(values: pa.Array) -> pa.Array:

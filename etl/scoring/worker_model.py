@@ -38,8 +38,11 @@ def load_model(uri: str, document: str) -> TrainedModel:
 
 
 @lru_cache(maxsize=8)
-def get_tuner(uri: str, document: str, rows: int | None) -> BatchSizeTuner:
-    """Return the batch size tuner of a model in this process; `rows` fixes the size."""
+def get_tuner(models: tuple[tuple[str, str], ...], rows: int | None) -> BatchSizeTuner:
+    """Return the batch size tuner of models that are applied together, each a URI and a document, in this process.
+
+    `rows` fixes the size.
+    """
     return BatchSizeTuner(rows)
 
 
