@@ -272,8 +272,13 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         ],
         "max_restarts": FROM_ZERO,
         "hang_minutes": POSITIVE_NUMBER,
-        "tensorboard": SWITCH,
-        "mlflow": [*OPTIONAL_STRING, ("http://me:marker@mlflow:5000", "Set MLFLOW_TRACKING_USERNAME")],
+        "trackers": [
+            ("mlflow", "write a list of strings, for example ['tensorboard', 'mlflow']"), (3, LIST), (None, LIST),
+            (["wandb"], "write 'tensorboard' or 'mlflow'"), ([3], DICT),
+            ([{"name": "tensorboard", "uri": "http://x"}], "uri is the server of 'mlflow', and 'tensorboard' has none"),
+            ([{"name": "mlflow", "uri": "http://me:marker@mlflow:5000"}], "Set MLFLOW_TRACKING_USERNAME"),
+        ],
+        "mlflow_conn_id": CONNECTION,
         "formats": [
             ("onnx", "write a list of strings, for example ['onnx', 'mlflow']"), (3, LIST), (None, LIST),
             (["keras"], "write 'mlflow', 'onnx' or 'pt2'"),

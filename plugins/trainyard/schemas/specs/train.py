@@ -23,7 +23,6 @@ from trainyard.schemas.specs.fields import (
     ImportPath,
     Inlined,
     Location,
-    MLflowServer,
     Model,
     Name,
     Output,
@@ -34,6 +33,7 @@ from trainyard.schemas.specs.fields import (
 )
 from trainyard.schemas.specs.job import GroupSpec
 from trainyard.schemas.specs.strategies import Allreduce, OwnStrategy, Strategy, StrategyOptions
+from trainyard.schemas.specs.trackers import Tracker
 from trainyard.schemas.validation.complaints import NOT_GIVEN
 
 
@@ -173,10 +173,9 @@ class TrainSpec(GroupSpec):
     name."""
     hang_minutes: PositiveFloat = 15.0
     """A group without progress for this long is ended and restarted."""
-    tensorboard: bool = False
-    """Whether to write TensorBoard event files to `tensorboard/TASK` in the run's directory."""
-    mlflow: MLflowServer | None = None
-    """The MLflow tracking server, for example `http://mlflow:5000`. The experiment has the DAG's name."""
+    trackers: Annotated[tuple[Tracker, ...], refuse_string("tensorboard", "mlflow")] = ()
+    """Where the metrics of each epoch go too: `tensorboard`, `mlflow`, or a dict of `name` and `uri` for another server
+    than that of `mlflow_conn_id`: `["tensorboard", {"name": "mlflow", "uri": "http://mlflow:5000"}]`."""
     formats: Annotated[tuple[Format, ...], refuse_string("onnx", "mlflow")] = ()
     """Formats to write the model in too: `onnx`, `pt2` (torch.export) or `mlflow`."""
     epoch_models: bool = False
