@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
+    BeforeValidator,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
@@ -23,6 +24,7 @@ from trainyard.schemas.specs.fields import (
     ImportPath,
     Inlined,
     Location,
+    MLflowServer,
     Model,
     Name,
     Output,
@@ -33,7 +35,6 @@ from trainyard.schemas.specs.fields import (
 )
 from trainyard.schemas.specs.job import GroupSpec
 from trainyard.schemas.specs.strategies import Allreduce, OwnStrategy, Strategy, StrategyOptions
-from trainyard.schemas.specs.trackers import Tracker
 from trainyard.schemas.validation.complaints import NOT_GIVEN
 
 
@@ -128,6 +129,32 @@ class Mixed(Part):
     """Its version, by default the newest."""
     share: Annotated[float, Field(gt=0, lt=1)]
     """The fraction of each epoch's rows."""
+
+
+class TrackerOptions(Part):
+    """Where the metrics of each epoch go, beside the report."""
+
+    name: Literal["tensorboard", "mlflow"]
+    """`tensorboard` writes event files to `tensorboard/TASK` in the run's directory; `mlflow` records a run in the
+    experiment with the DAG's name."""
+    uri: MLflowServer | None = None
+    """The tracking server of `mlflow`, for example `http://mlflow:5000`. By default that of the operator's
+    `mlflow_conn_id`."""
+
+    @model_validator(mode="after")
+    def _check_uri(self) -> Self:
+        if self.uri and self.name != "mlflow":
+            raise ValueError(f"uri is the server of 'mlflow', and {self.name!r} has none; remove it")
+        return self
+
+
+def _named(value: Any) -> Any:
+    """Replace the name of a tracker by its default options."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+Tracker = Annotated[TrackerOptions, BeforeValidator(_named)]
+"""A tracker's options, as an object, a dict, or the tracker's name."""
 
 
 class TrainSpec(GroupSpec):
