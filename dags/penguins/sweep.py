@@ -19,10 +19,6 @@ with DAG(
     def candidates(params: dict) -> list[dict]:
         return [{"learning_rate": rate} for rate in params["learning_rates"]]
 
-    @task
-    def best(trained: list[dict]) -> dict:
-        return min(trained, key=lambda model: model["metrics"]["mae"])
-
     train = TrainOperator.partial(
         task_id="train",
         recipe="penguins.recipe:network",
@@ -35,7 +31,7 @@ with DAG(
     ).expand(recipe_params=candidates())
     evaluate = EvaluateOperator(
         task_id="evaluate",
-        model=best(train.output),
+        models=train.output,
         baselines="penguins/champion",
         dataset="penguins/dataset",
         split="test",

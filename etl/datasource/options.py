@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from trainyard.errors import TrainyardError
 from trainyard.schemas.datasets.fitted_state import FittedReference
 from trainyard.schemas.datasets.manifest import Provenance
-from trainyard.schemas.specs.source import Drift, Expectation
+from trainyard.schemas.specs.source import Drift, Expectation, RowCount
 from trainyard.schemas.types import SPLIT_NAME, VALID_SPLIT_NAME
 from trainyard.schemas.validation.complaints import complaints
 
@@ -54,7 +54,10 @@ class WriteOptions:
     expect: tuple[tuple[str, Expectation], ...] = ()
     """What each column must satisfy in every split, as JSON, with the keys `min`, `max`, `nulls` (the largest fraction
     of nulls), `values` (the only values) and `rows_per_value` (the smallest number of rows of each value): {"label":
-    {"values": ["0", "1"]}}. The write fails if it does not."""
+    {"values": ["0", "1"]}}. The write fails if it does not; with "severity": "warn" it warns."""
+    expect_rows: RowCount | None = None
+    """How many rows are written, as JSON: {"min": 1000, "max": 2000}. The write fails if it is another number; with
+    "severity": "warn" it warns."""
     drift: Drift | None = None
     """The limits of a column's drift from the current version, measured as a population stability index, as JSON:
     {"warn": 0.1, "fail": 0.25}. The write warns from `warn` on, and fails from `fail` on. "columns" names the columns
@@ -74,6 +77,12 @@ class WriteOptions:
             TrainyardError: An option is unknown or not valid. The message names the option and its value.
         """
         options = _match_names(values, list_names(cls), "writing")
+        expect = _parse_json("expect", options.get("expect", "{}"), dict[str, Expectation])
+        if keys := [name for name, expected in expect.items() if expected.key is not None]:
+            raise TrainyardError(
+                f"expect has a check of column {keys[0]!r} that a write cannot make: whether rows are unique takes a "
+                "pass over all of them. Write expect= of ExportOperator, or compare the counts before the write."
+            )
         splits = _parse_names(options.get("splits", ""))
         for split in splits:
             check_split_name(split)
@@ -86,7 +95,8 @@ class WriteOptions:
             nullable=_parse_columns(options.get("nullable", "")),
             rows_per_batch=_parse_integer("rowsPerBatch", options.get("rowsPerBatch", str(cls.rows_per_batch)), 1),
             partition=options.get("partition"),
-            expect=tuple(_parse_json("expect", options.get("expect", "{}"), dict[str, Expectation]).items()),
+            expect=tuple(expect.items()),
+            expect_rows=_parse_json("expectRows", options["expectRows"], RowCount) if "expectRows" in options else None,
             drift=_parse_json("drift", options["drift"], Drift) if "drift" in options else None,
             fitted=_parse_json("fitted", options["fitted"], FittedReference) if "fitted" in options else None,
             provenance=(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 import pickle
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -101,8 +102,45 @@ def evaluate(
         TrainyardError: A column is missing or has another type than the model was trained on, a metric does not apply
             to a model, or there are no rows.
     """
-    models, metrics = ([given] if isinstance(given, str) else given for given in (models, metrics))
-    evaluated = _load(rows, models, metrics)
+    first, *others = [models] if isinstance(models, str) else models
+    [result] = evaluate_each(
+        rows, [first], others, [metrics] if isinstance(metrics, str) else metrics, slices=slices, query=query,
+        examples=examples, confidence=confidence, rows_per_batch=rows_per_batch,
+    )  # fmt: skip
+    return result
+
+
+def evaluate_each(
+    rows: Rows,
+    models: Sequence[str],
+    baselines: Sequence[str],
+    metrics: Sequence[str],
+    *,
+    slices: Sequence[str],
+    query: str | None,
+    examples: int,
+    confidence: float,
+    rows_per_batch: int | None,
+) -> list[EvaluationResult]:
+    """Evaluate several models on the same rows in one pass; return the evaluation of each, compared with all baselines.
+
+    Args:
+        rows: A DataFrame, or a scan of a dataset.
+        models: The URIs of the models.
+        baselines: The URIs of other models, of which a model may be one.
+        metrics: The names of metrics; by default those of the first model's recipe.
+        slices: See `evaluate`, also for what follows.
+        query: The column that names queries.
+        examples: The number of examples of each model.
+        confidence: The confidence of intervals.
+        rows_per_batch: The number of rows that a network is applied to at a time.
+
+    Raises:
+        TrainyardError: See `evaluate`.
+    """
+    uris = list(dict.fromkeys([*models, *baselines]))
+    evaluated = _load(rows, uris, metrics)
+    heads = len(evaluated) // len(uris)  # of each model, one after the other
     vocabularies = names.read_vocabularies(evaluated)
     labels = {model.head: model.label.name for model in evaluated}
     used = {*_list_inputs(evaluated), *labels.values()}
@@ -125,7 +163,7 @@ def evaluate(
     inputs = _list_inputs(evaluated)
     score = partial(
         _score, models=tuple(evaluated), slices=slices, query=query, examples=examples, shown_columns=tuple(shown),
-        rows_per_batch=rows_per_batch,
+        rows_per_batch=rows_per_batch, examined=tuple(number * heads for number in range(len(models))),
     )  # fmt: skip
     columns = list(dict.fromkeys([*inputs, *labels.values(), *required, *shown]))
     if query:
@@ -134,8 +172,10 @@ def evaluate(
     schema = from_arrow_schema(STATE_SCHEMA)
     states = map_batches(rows, columns, score, schema).repartition(*RANGE_KEYS)
     merged = states.mapInArrow(partial(merge_states, examples=examples), schema)
-    result = _build_result(merged.toArrow().cast(STATE_SCHEMA).to_batches(), evaluated, examples, confidence)
-    return _name_values(result, labels, encoding.select_encoded(rows.schema, vocabularies))
+    scored = _compute_metrics(merged.toArrow().cast(STATE_SCHEMA).to_batches(), evaluated, heads, examples, confidence)
+    encoded, by_uri = encoding.select_encoded(rows.schema, vocabularies), dict(zip(uris, scored, strict=True))
+    others = [by_uri[name] for name in baselines]
+    return [_name_values(_build_result(by_uri[name], others), labels, encoded) for name in models]
 
 
 def _name_values(
@@ -172,8 +212,13 @@ def _load(rows: Rows, models: Sequence[str], metrics: Sequence[str]) -> list[Eva
 
 def _choose_families(models: Sequence[_Loaded], metrics: Sequence[str]) -> list[tuple[MetricFamily, ...]]:
     from trainyard.etl.evaluation.families import choose_families  # imports torch, as only workers do
+    from trainyard.etl.scoring.worker_model import name_in_errors
 
-    return [choose_families(*model, metrics, first=models[0][:2]) for model in models]
+    families = []
+    for model in models:
+        with name_in_errors(model[0]):
+            families.append(choose_families(*model, metrics, first=models[0][:2]))
+    return families
 
 
 def _score(batches: Iterable[pa.RecordBatch], **options: Any) -> Iterator[pa.RecordBatch]:
@@ -206,29 +251,50 @@ def _list_inputs(models: Sequence[EvaluatedModel]) -> list[str]:
     return [column.name for model in models for column in model.artifact.inputs]
 
 
-def _build_result(
-    states: Sequence[pa.RecordBatch], models: Sequence[EvaluatedModel], examples: int, confidence: float
-) -> EvaluationResult:
+@dataclass(frozen=True)
+class _Scored:
+    """A model with the metrics of each head, and the rows on which the first head has the highest loss."""
+
+    model: EvaluatedModel
+    heads: Sequence[ModelMetrics]
+    examples: Sequence[Example]
+
+
+def _compute_metrics(
+    states: Sequence[pa.RecordBatch], models: Sequence[EvaluatedModel], heads: int, examples: int, confidence: float
+) -> list[_Scored]:
+    """Return the metrics and examples of each model, of which `models` has all `heads` one after the other."""
     sums = merge_sums(map(read_sums, states))
     slices = {key.slice for key in sums}
     if not slices:
         raise TrainyardError("there are no rows to evaluate; check the DataFrame or the split.")
     check_slice_count(len(slices) - 1)
+    texts: dict[int, list[str]] = defaultdict(list)
+    for state in states:
+        for number, of_model in read_examples(state).items():
+            texts[number] += of_model
+    worst = {
+        number: heapq.nlargest(examples, (Example(**json.loads(text)) for text in own), key=lambda one: one.loss)
+        for number, own in texts.items()
+    }
     metrics = [
         ModelMetrics(sums, number, model.families, confidence, model.head) for number, model in enumerate(models)
     ]
-    heads = len({model.head for model in models})  # of each model, one after the other
-    (first, own), *others = ((models[at], metrics[at : at + heads]) for at in range(0, len(models), heads))
+    return [_Scored(models[at], metrics[at : at + heads], worst.get(at, [])) for at in range(0, len(models), heads)]
+
+
+def _build_result(scored: _Scored, others: Sequence[_Scored]) -> EvaluationResult:
     baselines = tuple(
-        Baseline(**vars(build_scores(model, other)), differences=compute_differences(own, other))
-        for model, other in others
+        Baseline(
+            **vars(build_scores(other.model, other.heads)), differences=compute_differences(scored.heads, other.heads)
+        )
+        for other in others
     )
-    candidates = [Example(**json.loads(text)) for state in states for text in read_examples(state)]
-    worst = heapq.nlargest(examples, candidates, key=lambda example: example.loss)
     return EvaluationResult(
-        model=build_scores(first, own), baselines=baselines, rows=own[0].rows,
-        curves={name: curve for head in own for name, curve in head.curves.items()}, examples=tuple(worst), classes=(),
-        head_classes={}, warnings=tuple(text for head in own for text in head.warnings),
+        model=build_scores(scored.model, scored.heads), baselines=baselines, rows=scored.heads[0].rows,
+        curves={name: curve for head in scored.heads for name, curve in head.curves.items()},
+        examples=tuple(scored.examples), classes=(), head_classes={},
+        warnings=tuple(text for head in scored.heads for text in head.warnings),
     )  # fmt: skip
 
 

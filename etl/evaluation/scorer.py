@@ -6,7 +6,7 @@ import heapq
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,9 @@ from trainyard.etl.evaluation.states import build_state
 from trainyard.etl.metrics.family import Integers, ScoredRows, number_rows
 from trainyard.etl.metrics.sums import ALL_ROWS, BUCKETS, Slice, SumAccumulator
 from trainyard.etl.scoring import arrays, worker_model
+from trainyard.schemas.datasets.manifest import Column
 from trainyard.schemas.heads import ONLY
+from trainyard.trainer.model.artifacts.rows import DecodedRows
 from trainyard.trainer.model.artifacts.trained_model import TrainedModel, to_array
 
 MAX_OUTPUTS = 1 << 20
@@ -37,10 +39,11 @@ class Scorer:
     """What a task does with its rows; pickled by Spark.
 
     Attributes:
-        models: The models, and each head of those that have some; examples are those of the first.
+        models: The models, and each head of those that have some.
         slices: The columns to slice the metrics by.
         query: The column whose rows with one value are ranked together.
         examples: The number of rows with the highest loss to return.
+        examined: The numbers of the models to return examples of, each of the first head of one.
         shown_columns: The columns that an example shows.
         rows_per_batch: The number of rows that a network is applied to at a time, None to find it.
     """
@@ -51,6 +54,19 @@ class Scorer:
     examples: int
     shown_columns: tuple[str, ...]
     rows_per_batch: int | None
+    examined: tuple[int, ...] = (0,)
+
+    @cached_property
+    def _trained(self) -> dict[tuple[str, str], TrainedModel]:
+        """The loaded models: they may be more than the process keeps for other tasks."""
+        names = dict.fromkeys((model.uri, model.document) for model in self.models)
+        return {name: worker_model.load_model(*name) for name in names}
+
+    @cached_property
+    def _inputs(self) -> dict[Column, str]:
+        """The columns that the models take, each with a name: models may take one in different types."""
+        columns = dict.fromkeys(column for trained in self._trained.values() for column in trained.artifact.inputs)
+        return {column: str(number) for number, column in enumerate(columns)}
 
     def score(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the state of the rows of `batches`.
@@ -61,7 +77,7 @@ class Scorer:
         accumulator = SumAccumulator([model.families for model in self.models])
         context = TaskContext.get()
         random = np.random.default_rng([context.partitionId() if context else 0])
-        examples: list[Candidate] = []
+        examples: dict[int, list[Candidate]] = {number: [] for number in self.examined}
         for batch in regroup_batches(batches, self.query) if self.query else self._split(batches):
             if not batch.num_rows:
                 continue
@@ -75,10 +91,13 @@ class Scorer:
                 assert isinstance(truth, np.ndarray)
                 rows = ScoredRows(outputs[number], truth, query, arrays.find_labeled(truth, model.label))
                 accumulator.add(number, rows, groupings, buckets)
-                if number == 0 and self.examples:
-                    candidates = self._find_examples(batch, rows, outputs, len(examples))
-                    examples = heapq.nlargest(self.examples, [*examples, *candidates])
-        yield build_state(accumulator.to_table(), [text for *_, text in examples])
+                if number in examples and self.examples:
+                    known = examples[number]
+                    candidates = self._find_examples(number, batch, rows, outputs, len(known))
+                    examples[number] = heapq.nlargest(self.examples, [*known, *candidates])
+        yield build_state(
+            accumulator.to_table(), {number: [text for *_, text in worst] for number, worst in examples.items()}
+        )
 
     def apply_to_first(self, batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[list[NDArray[Any]]]:
         """Yield the outputs of all models for the first `rows` rows of `batches` at once; nothing if there are none.
@@ -106,30 +125,29 @@ class Scorer:
         """Return the number of elements of the largest output for a row."""
         counts = [1]
         for model in self.models:
-            trained = worker_model.load_model(model.uri, model.document)
+            trained = self._trained[model.uri, model.document]
             output = trained.output(arrays.build_zero_rows(trained.artifact.inputs))
             counts.append(trained.recipe.split_output(output)[model.head][0].numel())
         return max(counts)
 
     def _apply_all(self, batch: pa.RecordBatch) -> list[NDArray[Any]]:
         """Return the output of each of `models` for the rows of a batch; a network is applied once for its heads."""
-        outputs: dict[tuple[str, str], dict[str, NDArray[Any]]] = {}
-        for model in self.models:
-            key = model.uri, model.document
-            if key not in outputs:
-                outputs[key] = self._apply(*key, batch)
-        return [outputs[model.uri, model.document][model.head] for model in self.models]
+        tuner = worker_model.get_tuner(tuple(self._trained), self.rows_per_batch)
+        columns = {number: arrays.to_array(batch, column) for column, number in self._inputs.items()}
+        outputs = tuner.apply(self._apply_networks, columns)
+        return [outputs[str(number)] for number in range(len(self.models))]
 
-    def _apply(self, uri: str, document: str, batch: pa.RecordBatch) -> dict[str, NDArray[Any]]:
-        """Return the output of each head of a model."""
-        trained = worker_model.load_model(uri, document)
-        tuner = worker_model.get_tuner(uri, document, self.rows_per_batch)
-        columns = {column.name: arrays.to_array(batch, column) for column in trained.artifact.inputs}
-        outputs = tuner.apply(partial(_apply_network, trained), columns)
-        if not all(np.isfinite(output).all() for output in outputs.values()):
-            raise TrainyardError(
-                f"the output of the model {uri} has values that are not finite; check its weights and the rows."
-            )
+    def _apply_networks(self, columns: arrays.Columns) -> dict[str, NDArray[Any]]:
+        """Return the output of each of `models` for some rows, by its number. What models share is decoded once."""
+        outputs: dict[str, NDArray[Any]] = {}
+        decoded: DecodedRows | None = {} if len(self._trained) > 1 else None
+        for (uri, document), trained in self._trained.items():
+            with worker_model.name_in_errors(uri):
+                rows = {column.name: columns[self._inputs[column]] for column in trained.artifact.inputs}
+                by_head = trained.recipe.split_output(trained.output(rows, decoded))
+            for number, model in enumerate(self.models):
+                if (model.uri, model.document) == (uri, document):
+                    outputs[str(number)] = _to_finite(uri, by_head[model.head])
         return outputs
 
     def _number_queries(self, batch: pa.RecordBatch) -> Integers | None:
@@ -150,17 +168,18 @@ class Scorer:
             yield np.asarray(numbers, np.int64)[values.indices.to_numpy()]
 
     def _find_examples(
-        self, batch: pa.RecordBatch, rows: ScoredRows, outputs: Sequence[NDArray[Any]], seen: int
+        self, number: int, batch: pa.RecordBatch, rows: ScoredRows, outputs: Sequence[NDArray[Any]], seen: int
     ) -> Iterator[Candidate]:
-        """Yield the rows of a batch on which the first model, or its first head, has the highest loss.
+        """Yield the rows of a batch on which a model has the highest loss.
 
         Args:
+            number: The number of the model.
             batch: The batch.
-            rows: Its rows, as the first model has scored them.
+            rows: Its rows, as the model has scored them.
             outputs: The outputs of all models.
             seen: How many examples are known.
         """
-        model = self.models[0]
+        model = self.models[number]
         labeled = number_rows(rows) if rows.labeled is None else rows.labeled
         scored = rows.select(labeled)
         losses = next((x for x in (family.compute_losses(scored) for family in model.families) if x is not None), None)
@@ -168,7 +187,7 @@ class Scorer:
             return
         worst = np.argsort(-losses, kind="stable")[: self.examples]
         losses, numbers = losses[worst], labeled[worst]
-        trained = worker_model.load_model(model.uri, model.document)
+        trained = self._trained[model.uri, model.document]
         own = {
             other.head: torch.from_numpy(output[numbers]).to(trained.device)
             for other, output in zip(self.models, outputs, strict=True)
@@ -178,20 +197,24 @@ class Scorer:
             predicted = trained.recipe.predict_columns(own if trained.recipe.heads else own[ONLY])
         predictions = trained.name_classes({name: to_array(name, tensor) for name, tensor in predicted.items()})
         shown = batch.select(list(self.shown_columns)).take(pa.array(numbers)).to_pylist()
-        for index, (number, values) in enumerate(zip(numbers, shown, strict=True)):
+        for index, (row, values) in enumerate(zip(numbers, shown, strict=True)):
             example = {
                 "loss": float(losses[index]),
-                "label": rows.truth[number].tolist(),
+                "label": rows.truth[row].tolist(),
                 "prediction": {name: column[index : index + 1].tolist()[0] for name, column in predictions.items()},
                 "row": values,
             }
             yield float(losses[index]), -seen - index, json.dumps(example, default=str)
 
 
-def _apply_network(trained: TrainedModel, rows: arrays.Columns) -> dict[str, NDArray[Any]]:
-    """Return the output of each head of a model for some rows."""
-    outputs = trained.recipe.split_output(trained.output(rows))
-    return {head: output.float().cpu().numpy() for head, output in outputs.items()}
+def _to_finite(uri: str, output: torch.Tensor) -> NDArray[Any]:
+    """Return the output of a model as an array. Raises TrainyardError if it has values that are not finite."""
+    array: NDArray[Any] = output.float().cpu().numpy()
+    if not np.isfinite(array).all():
+        raise TrainyardError(
+            f"the output of the model {uri} has values that are not finite; check its weights and the rows."
+        )
+    return array
 
 
 def _normalize_zero(values: pa.Array) -> pa.Array:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from trainyard.etl.evaluation.evaluate import evaluate
+from trainyard.etl.evaluation.evaluate import evaluate_each
 from trainyard.etl.jobs.exporting import sizes
 from trainyard.etl.jobs.preload import preload
 from trainyard.etl.scoring.scan import DatasetScan
 from trainyard.schemas.datasets import versions
 from trainyard.schemas.evaluation import Evaluation
-from trainyard.schemas.results import EvaluationResult
+from trainyard.schemas.results import EvaluationResult, EvaluationsResult
 from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.runs.phases import Phase
 from trainyard.schemas.specs.evaluate import EvaluateSpec
 
 
-def run(spark: SparkSession, spec: EvaluateSpec, events: EventLog) -> EvaluationResult:
-    """Evaluate the models and write the evaluation beside the first.
+def run(spark: SparkSession, spec: EvaluateSpec, events: EventLog) -> EvaluationResult | EvaluationsResult:
+    """Evaluate the models, and write the evaluation of each beside it.
 
     Raises:
         TrainyardError: The split, a column or a model does not exist, or a metric does not apply to a model.
@@ -35,13 +35,18 @@ def run(spark: SparkSession, spec: EvaluateSpec, events: EventLog) -> Evaluation
         events.span(Phase.EVALUATE, split=spec.split),
         sizes.limit_batch_rows(rows_per_batch, spark),
     ):
-        result = evaluate(
-            rows, [spec.model, *spec.baselines], spec.metrics, slices=spec.slices, query=spec.query,
+        results = evaluate_each(
+            rows, spec.evaluated, spec.baselines, spec.metrics, slices=spec.slices, query=spec.query,
             examples=spec.examples, confidence=spec.confidence, rows_per_batch=spec.rows_per_batch,
         )  # fmt: skip
-    evaluation = Evaluation(
-        **vars(result), dataset=spec.dataset, dataset_hash=manifest.content_hash, dataset_version=manifest.number,
-        split=spec.split, confidence=spec.confidence, query=spec.query, application=application,
-    )  # fmt: skip
-    evaluation.save()
-    return EvaluationResult.from_evaluation(evaluation)
+    evaluations = [
+        Evaluation(
+            **vars(result), dataset=spec.dataset, dataset_hash=manifest.content_hash, dataset_version=manifest.number,
+            split=spec.split, confidence=spec.confidence, query=spec.query, application=application,
+        )
+        for result in results
+    ]  # fmt: skip
+    for evaluation in evaluations:
+        evaluation.save()
+    returned = list(map(EvaluationResult.from_evaluation, evaluations))
+    return EvaluationsResult.from_evaluations(spec.task_key.root, returned) if spec.models else returned[0]

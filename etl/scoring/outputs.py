@@ -122,7 +122,7 @@ def _add_columns(
         for start in range(0, batch.num_rows, max_rows):
             part = batch.slice(start, max_rows)
             trained = worker_model.load_model(uri, document)
-            tuner = worker_model.get_tuner(uri, document, rows_per_batch)
+            tuner = worker_model.get_tuner(((uri, document),), rows_per_batch)
             columns = {column.name: arrays.to_array(part, column) for column in trained.artifact.inputs}
             output = tuner.apply(partial(apply, trained), columns)
             values = [*(part.column(name) for name in kept)]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
 from pyspark import TaskContext
 
+from trainyard.errors import TrainyardError
 from trainyard.etl.scoring.batch_size import BatchSizeTuner
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.trainer.model.artifacts.trained_model import TrainedModel, restore_model
@@ -35,6 +38,23 @@ def load_model(uri: str, document: str) -> TrainedModel:
 
 
 @lru_cache(maxsize=8)
-def get_tuner(uri: str, document: str, rows: int | None) -> BatchSizeTuner:
-    """Return the batch size tuner of a model in this process; `rows` fixes the size."""
+def get_tuner(models: tuple[tuple[str, str], ...], rows: int | None) -> BatchSizeTuner:
+    """Return the batch size tuner of models that are applied together, each a URI and a document, in this process.
+
+    `rows` fixes the size.
+    """
     return BatchSizeTuner(rows)
+
+
+@contextmanager
+def name_in_errors(uri: str) -> Iterator[None]:
+    """Name the model at `uri` in an error of its code: one of several models may fail."""
+    try:
+        yield
+    except TrainyardError as error:
+        if uri in str(error):
+            raise
+        raise TrainyardError(f"the model {uri}: {error}") from None
+    except Exception as error:
+        error.add_note(f"It is an error of the model {uri}.")
+        raise

@@ -7,7 +7,6 @@ so that Airflow starts fast.
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -36,16 +35,17 @@ def on_task_instance_success(previous_state: object, task_instance: Any) -> None
     if previous_state is None:
         _end_application(task_instance)
     task_key = _find_task_key(task_instance)
-    if task_key and (_runs_job(task_instance.task) or _remove_failure(task_key)):
+    if task_key and (_remove_failure(task_key) or _has_record(task_instance.task)):
         _render_report(task_key)
 
 
 @hookimpl  # type: ignore[untyped-decorator]
 def on_task_instance_skipped(previous_state: object, task_instance: Any) -> None:
-    """Forget the failure of an earlier attempt, and end the application of a task that a user marks as skipped."""
+    """Render the run's report, as after a rejected model, or end the application of a task that a user marks so."""
     if previous_state is None:
         _end_application(task_instance)
-    if (task_key := _find_task_key(task_instance)) and _remove_failure(task_key):
+    task_key = _find_task_key(task_instance)
+    if task_key and (_remove_failure(task_key) or _has_record(task_instance.task)):
         _render_report(task_key)
 
 
@@ -64,9 +64,8 @@ def _find_task_key(task_instance: Any) -> TaskKey | None:
     return task_key_of(task_instance, hook.get_conn().storage)
 
 
-def _runs_job(task: object) -> bool:
-    jobs = sys.modules.get("trainyard.jobs.operator")
-    return jobs is not None and isinstance(task, jobs.JobOperator)
+def _has_record(task: object) -> bool:
+    return bool(getattr(task, "HAS_RECORD", False))
 
 
 def _remove_failure(task_key: TaskKey) -> bool:

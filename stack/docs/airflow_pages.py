@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from stack.docs import docstrings
@@ -15,6 +15,7 @@ from trainyard.jobs.options.base import ATTRIBUTES
 from trainyard.operators.bases.dataset_writer import DatasetOperator
 from trainyard.operators.bases.spark_stage import SparkStageOperator
 from trainyard.operators.bases.worker_group import WorkerGroupOperator
+from trainyard.schemas.results import EnsembleResult, EvaluationsResult, PromotionResult, Result
 from trainyard.sensors.change import ChangeSensor
 
 STAGES = (
@@ -26,6 +27,13 @@ OTHERS = (operators.EnsembleOperator, operators.PromoteOperator, operators.Prefl
 SENSORS = (sensors.CapacitySensor, sensors.DatasetSensor, sensors.ChampionSensor, sensors.ApplicationSensor)
 TRIGGERS = (triggers.DatasetTrigger, triggers.ChampionTrigger, triggers.ApplicationEndTrigger)
 HOOKS = (hooks.TrainyardHook, hooks.YarnHook)
+OF_TASKS: dict[type, type[Result]] = {
+    operators.EnsembleOperator: EnsembleResult,
+    operators.PromoteOperator: PromotionResult,
+}
+"""What operators return that run no application."""
+OF_SEVERAL: dict[type, type[Result]] = {operators.EvaluateOperator: EvaluationsResult}
+"""What an operator returns for several models, where it also takes one."""
 ABOUT: dict[type, str] = {
     DatasetOperator: "ExportOperator",
     SparkStageOperator: "Options of all operators that run on Spark's executors",
@@ -128,11 +136,16 @@ def _render_base(base: type) -> str:
 
 def _render_result(owner: type) -> str:
     """Return the table of what a class returns."""
-    result = owner.SPEC.RESULT if issubclass(owner, JobOperator) else None
-    keys = docstrings.read(result).entries if result else RESULTS.get(owner.__name__, {})
-    rows = [[code(key), meaning] for key, meaning in keys.items()]
+    result = owner.SPEC.RESULT if issubclass(owner, JobOperator) else OF_TASKS.get(owner)
+    keys = _result_table(docstrings.read(result).entries if result else RESULTS.get(owner.__name__, {}))
+    several = _result_table(docstrings.read(OF_SEVERAL[owner]).entries) if owner in OF_SEVERAL else ""
+    beside = several and f"With `models`:\n\n{several}"
+    return section(f"Result of {owner.__name__}", keys, beside, level=3) if keys else ""
+
+
+def _result_table(keys: Mapping[str, str]) -> str:
     header = ["XCom key of `return_value`", "meaning"]
-    return section(f"Result of {owner.__name__}", table(header, rows), level=3) if rows else ""
+    return table(header, [[code(key), meaning] for key, meaning in keys.items()])
 
 
 def _render_defaults(base: type) -> str:

@@ -6,18 +6,11 @@ CHAMPION = {
     "uri": "The URI of the champion.",
     "weights_sha256": "The sha256 of its weights.",
     "metrics": "Its metrics.",
-    "why": "Why it was promoted.",
 }
 
 RESULTS: dict[str, dict[str, str]] = {
-    "EnsembleOperator": {
-        "uri": "The URI of the ensemble.",
-        "weights_sha256": "The sha256 of the versions of its members, and of how they are combined.",
-        "members": "The members, each with its version.",
-    },
-    "PromoteOperator": CHAMPION,
     "DatasetSensor": {"uri": "The URI of the dataset.", "version": "Its newest version."},
-    "ChampionSensor": {key: CHAMPION[key] for key in ("uri", "weights_sha256", "metrics")},
+    "ChampionSensor": CHAMPION,
     "ApplicationSensor": {
         "application": "The id of the application.",
         "state": "Its state in YARN.",

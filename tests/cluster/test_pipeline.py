@@ -58,7 +58,7 @@ def test_dataset_model_and_records_are_on_hdfs(containers: list[Container], clus
     [run] = storage.list_names(uris.join(cluster.storage, "runs/digits"))
     records = run_record.read_run(uris.join(cluster.storage, "runs/digits", run))
     assert {record.task_key.task: record.status for record in records} == dict.fromkeys(
-        ("export", "train", "evaluate", "predict"), "succeeded"
+        ("export", "train", "evaluate", "promote", "predict"), "succeeded"
     )
     assert next(record for record in records if record.job == "evaluate").output["metrics"]["accuracy"] >= 0.95
 

@@ -67,7 +67,7 @@ def test_the_digits_are_trained_on_both_workers_of_a_standalone_cluster(
     [directory] = (storage / "runs/digits").iterdir()
     records = {record.task_key.task: record for record in run_record.read_run(str(directory))}
     assert {name: record.status for name, record in records.items()} == dict.fromkeys(
-        ("export", "train", "evaluate", "predict"), "succeeded"
+        ("export", "train", "evaluate", "promote", "predict"), "succeeded"
     )
     assert records["evaluate"].output["metrics"]["accuracy"] >= 0.95
     assert len(pd.read_parquet(storage / "digits/predictions")) == 1797

@@ -107,3 +107,16 @@ def weighing() -> Recipe:
         return (losses * batch["weight"]).mean()
 
     return Recipe(model=nn.Linear(8, 3), features="x", label="label", step=step, extra_columns=["weight"])
+
+
+class Failing(nn.Linear):
+    """Raise for rows with large numbers."""
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        if numbers.abs().max() > 100:
+            raise ValueError("too large")
+        return super().forward(numbers)
+
+
+def failing() -> Recipe:
+    return Recipe(model=Failing(8, 3), features="x", label="label", loss=nn.CrossEntropyLoss(), classes=3)

@@ -71,6 +71,13 @@ def test_a_success_is_rendered_into_the_report(directory: Path, task_instance: T
     assert "before" in (directory / "report.html").read_text()
 
 
+@pytest.mark.parametrize("end", [listener.on_task_instance_success, listener.on_task_instance_skipped])
+def test_a_promotion_is_rendered_into_the_report_also_if_it_skips(directory: Path, end: Any) -> None:
+    promote = PromoteOperator(task_id="promote", evaluation="e", champion="toy/champion", metric="accuracy")
+    end("running", TaskInstance(promote, task_id="promote"))
+    assert "before" in (directory / "report.html").read_text()
+
+
 def test_a_failure_is_stored_and_rendered_into_the_report(directory: Path, task_instance: TaskInstance) -> None:
     listener.on_task_instance_failed("running", task_instance, RuntimeError("no space left"))
     (stored,) = failure.read_run(str(directory))

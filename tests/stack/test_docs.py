@@ -13,6 +13,7 @@ from stack.docs.results import RESULTS
 from stack.docs.symptoms import SYMPTOMS
 from trainyard import operators, sensors, triggers
 from trainyard.diagnosis.rules import EXIT_CODE_RULES, RULES
+from trainyard.schemas.results import WITHOUT_JOB, EvaluationsResult
 from trainyard.schemas.specs import SPECS
 from trainyard.schemas.specs.metrics import CLASSIFICATION, RANKING, REGRESSION
 
@@ -82,7 +83,7 @@ def test_templates_are_the_template_fields() -> None:
 
 
 def test_every_field_of_a_result_has_a_meaning() -> None:
-    results = {spec.RESULT for spec in SPECS.values()}
+    results = {*(spec.RESULT for spec in SPECS.values()), *WITHOUT_JOB.values(), EvaluationsResult}
     assert [one for one in results if {*docstrings.read(one).entries, "warnings"} != {*one.model_fields}] == []
     stages = {operator.__name__ for operator in airflow_pages.STAGES}
     assert {*RESULTS} <= {*operators.__all__, *sensors.__all__} - stages, "those have the results of their jobs"

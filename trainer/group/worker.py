@@ -108,7 +108,7 @@ def _train(
         world = join_group(context, driver, timedelta(minutes=spec.hang_minutes) + COLLECTIVE_MARGIN, cores)
     manifest, *others = datasets
     if world.is_main:
-        trackers += _build_trackers(spec, manifest)
+        trackers += build_trackers(spec, manifest)
     result = fit(
         spec.recipe, recipe_params=spec.recipe_params, loop=spec.loop, loop_params=spec.loop_params,
         dataset=spec.dataset, model=spec.model, start_from=spec.start_from,
@@ -151,16 +151,26 @@ def _build_result(spec: TrainSpec, manifest: DatasetManifest, world: World, resu
     } | result.gpu
 
 
-def _build_trackers(spec: TrainSpec, manifest: DatasetManifest) -> list[Tracker]:
+def build_trackers(spec: TrainSpec, manifest: DatasetManifest) -> list[Tracker]:
+    """Return the trackers of a training, which rank 0 has.
+
+    Args:
+        spec: The training.
+        manifest: Its dataset.
+
+    Raises:
+        TrainyardError: A package is not installed, or a server refuses the run.
+    """
     from trainyard.trainer.measuring.tracking import MLflow, TensorBoard
 
     fields = {"recipe", "recipe_params", "loop", "loop_params", "dataset", "mix", "workers", "strategy"}
     params = spec.model_dump(include=fields) | spec.options.model_dump() | {"dataset_hash": manifest.content_hash}
     key = spec.task_key
+    identity = uris.join(key.directory, key.task)
     trackers: list[Tracker] = []
-    if spec.tensorboard:
-        trackers.append(TensorBoard(uris.join(key.directory, "tensorboard", key.task), params))
-    if spec.mlflow:
-        identity = uris.join(key.directory, key.task)
-        trackers.append(MLflow(spec.mlflow, key.dag_id, f"{key.run_id} {key.task}", identity, params))
+    for tracker in spec.trackers:
+        if tracker.name == "tensorboard":
+            trackers.append(TensorBoard(uris.join(key.directory, "tensorboard", key.task), params))
+        elif tracker.uri:
+            trackers.append(MLflow(tracker.uri, key.dag_id, f"{key.run_id} {key.task}", identity, params))
     return trackers

@@ -184,7 +184,10 @@ def fit(
         gpu = GpuMonitor(read, job.phases) if (read := build_reader(world.device)) else None
         full_size = workers or world.size
         bar = ProgressBar(lambda: job.phases.current.training, enabled=world.size == 1)
-        with closing(saved) if saved else nullcontext(), closing(build_strategy(job.strategy, world)) as built_strategy:
+        with (
+            closing(saved) if saved else nullcontext(),
+            closing(build_strategy(job.strategy, world, parsed.precision)) as built_strategy,
+        ):
             with gpu or nullcontext(), bar:
                 if own_loop:
                     run, writer = train_with(own_loop, job.params, job, saved, trackers, full_size, formats)

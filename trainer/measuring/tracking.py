@@ -141,7 +141,7 @@ class MLflow(Tracker):
                 self._send()
         except MlflowException as error:
             raise TrainyardError(
-                f"mlflow={uri!r}: the run cannot be tracked there: {error}. Write the URI of a tracking server, "
+                f"MLflow at {uri!r}: the run cannot be tracked there: {error}. Write the URI of a tracking server, "
                 "for example 'http://mlflow:5000'."
             ) from error
 

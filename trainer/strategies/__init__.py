@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainyard.errors import TrainyardError
+from trainyard.schemas.specs.fields import Precision
 from trainyard.schemas.specs.strategies import OwnStrategy, StrategyOptions
 from trainyard.schemas.validation.params import convert_texts
 from trainyard.trainer.strategies.allreduce import Allreduce
@@ -27,15 +28,27 @@ STRATEGIES: dict[str, type[Strategy[Any]]] = {
 }
 
 
-def build_strategy(options: StrategyOptions, world: World) -> Strategy[Any]:
+def build_strategy(options: StrategyOptions, world: World, precision: Precision = "float32") -> Strategy[Any]:
     """Return the strategy of some options, for this worker.
 
+    Args:
+        options: The options.
+        world: The workers.
+        precision: The precision of the training. Built-in strategies are checked with the options.
+
     Raises:
-        TrainyardError: The class of an own strategy cannot be imported or called, or is no strategy.
+        TrainyardError: The class of an own strategy cannot be imported or called, is no strategy, or does not work with
+            this precision.
     """
     if not isinstance(options, OwnStrategy):
         return STRATEGIES[options.name](options, world)
     kind = _find_class(options.name)
+    if precision not in kind.precisions:
+        raise TrainyardError(
+            f"strategy={options.name!r} works with precision={' or '.join(map(repr, kind.precisions))}, and not with "
+            f"{precision!r}; write one of them. If it does, write `precisions = {(*kind.precisions, precision)}` into "
+            "the class."
+        )
     try:
         return kind(options, world, **convert_texts("strategy.params", kind.__init__, options.params))
     except TypeError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from trainyard.errors import TrainyardError
+from trainyard.schemas.specs.fields import Precision
 from trainyard.schemas.specs.strategies import StrategyOptions
 from trainyard.trainer.world import World
 
@@ -38,8 +39,12 @@ class Strategy(ABC, Generic[Options]):
         own_optimizer: Whether the optimizer of each worker has a state of its own.
         sharded: Whether the model is sharded: `wrap_model` gets it on the CPU and moves it to the device in parts, and
             every forward pass is a collective, in which all workers must take part.
+        precisions: The values of `precision` with which a strategy of your own works. With "float16" gradients have a
+            scale, and each worker skips a step in which one of its gradients is not finite: list it if all workers have
+            the same gradients after `optimizer_step`, and those that are not finite stay so.
     """
 
+    precisions: ClassVar[tuple[Precision, ...]] = ("float32", "bfloat16")
     bytes_sent: int
     own_optimizer: bool = False
     sharded: bool = False

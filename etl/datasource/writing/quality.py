@@ -22,7 +22,7 @@ import numpy as np
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.datasets.manifest import Column, Partition, Provenance, Split, Statistics
-from trainyard.schemas.specs.source import Drift, Expectation
+from trainyard.schemas.specs.source import Drift, Expectation, RowCount, Severity
 from trainyard.text import table
 
 MIN_SHARE = 1e-4
@@ -41,10 +41,29 @@ _MAX_VALUES_SHOWN = 5
 _TEMPORAL = ("date", "timestamp")
 
 
+class Violation(NamedTuple):
+    """What is not as it is expected: of a split and a column, each "" if it is of all."""
+
+    severity: Severity
+    split: str
+    column: str
+    expected: str
+    found: str
+
+    def __str__(self) -> str:
+        """Return it as a sentence."""
+        places = [f"{kind} {name}" for kind, name in (("split", self.split), ("column", self.column)) if name]
+        return f"{', '.join(places) or 'all rows'}: expected {self.expected}, found {self.found}"
+
+
 def check_expectations(
-    dataset: str, columns: Iterable[Column], splits: Mapping[str, Split], expected: Mapping[str, Expectation]
-) -> None:
-    """Check the statistics of each split against what the user expects of columns.
+    dataset: str,
+    columns: Iterable[Column],
+    splits: Mapping[str, Split],
+    expected: Mapping[str, Expectation],
+    rows: RowCount | None = None,
+) -> tuple[str, ...]:
+    """Check the statistics of each split against what the user expects of columns; return a warning for each violation.
 
     Numbers are compared in the type of their column: a float32 of 0.1 is the 0.1 that is expected.
 
@@ -53,22 +72,46 @@ def check_expectations(
         columns: The columns of the new data.
         splits: The new data.
         expected: The expectation for each column.
+        rows: How many rows all splits together are expected to have.
 
     Raises:
-        TrainyardError: An expectation names a missing column, or is violated; the message has a table of all
-            violations.
+        TrainyardError: An expectation names a missing column, or is violated and its severity is `error`.
     """
     for column in expected:
         if not any(column in split.statistics for split in splits.values()):
             names = ", ".join(dict.fromkeys(name for split in splits.values() for name in split.statistics))
             raise TrainyardError(f"expect names the column {column!r}, which {dataset} does not have; it has {names}.")
     types = {column.name: column.type for column in columns}
-    rows = [row for name, split in splits.items() for row in _find_violations(name, split, expected, types)]
+    violations = [one for name, split in splits.items() for one in _find_violations(name, split, expected, types)]
+    if rows:
+        violations += _check_rows(rows, sum(split.rows for split in splits.values()))
+    return raise_errors(dataset, violations)
+
+
+def raise_errors(dataset: str, violations: Sequence[Violation]) -> tuple[str, ...]:
+    """Return a warning for each violation whose severity is `warn`.
+
+    Raises:
+        TrainyardError: There are others; the message has a table of all of them.
+    """
+    rows = [
+        [split or "all", column, expected, found]
+        for kind, split, column, expected, found in violations
+        if kind == "error"
+    ]
     if rows:
         raise TrainyardError(
             f"the data for {dataset} does not meet expectations; no version was committed:\n{table(_HEADER, rows)}\n"
             "Correct the source or prepare, or change expect=."
         )
+    return tuple(map(str, violations))
+
+
+def _check_rows(expected: RowCount, found: int) -> Iterator[Violation]:
+    if expected.min is not None and found < expected.min:
+        yield Violation(expected.severity, "", "", f"min {expected.min:,} rows", f"{found:,}")
+    if expected.max is not None and found > expected.max:
+        yield Violation(expected.severity, "", "", f"max {expected.max:,} rows", f"{found:,}")
 
 
 def check_drift(
@@ -221,12 +264,12 @@ def _is_unlikely(constant: _Entry, other: _Entry) -> bool:
 
 def _find_violations(
     name: str, split: Split, expected: Mapping[str, Expectation], types: Mapping[str, str]
-) -> Iterator[list[str]]:
-    """Yield a row of the table for each violation in one split."""
+) -> Iterator[Violation]:
+    """Yield each violation in one split."""
     for column, expectation in expected.items():
         statistics, kind = split.statistics[column], types[column]
         for violation in (*_check_range(expectation, statistics, kind), *_check_values(expectation, statistics, kind)):
-            yield [name, column, *violation]
+            yield Violation(expectation.severity, name, column, *violation)
 
 
 def _check_range(expectation: Expectation, statistics: Statistics, kind: str) -> Iterator[tuple[str, str]]:

@@ -83,14 +83,17 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
         outputs = sorted((m for m in messages if m and m.shards), key=lambda output: output.partition)
         result = self._build_result(outputs)
         self._check_splits(result)
-        quality.check_expectations(dataset, result.columns, result.splits, dict(self.options.expect))
+        warnings = quality.check_expectations(
+            dataset, result.columns, result.splits, dict(self.options.expect), self.options.expect_rows
+        )
+        result = _add_warnings(result, warnings)
         self._remove_other_files({shard.path for split in result.splits.values() for shard in split.shards})
         storage.replace(uris.join(dataset, self._statistics_path), result.statistics.to_json().encode())
         while True:
             base = manifest.read_latest(dataset)
             if base:
                 self._check_base(base, result)
-            document = self._build_next_version(base, self._add_warnings(base, result))
+            document = self._build_next_version(base, _add_warnings(result, self._compare(base, result)))
             with suppress(FileExistsError):  # another writer committed this version number first
                 return manifest.commit(dataset, document)
 
@@ -145,8 +148,8 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
             return build_single_partition_manifest(result, partition or "", base.number + 1 if base else 1)
         return add_partition(self.options.path, base, partition, result, self.options.splits)
 
-    def _add_warnings(self, base: DatasetManifest | None, result: WriteResult) -> WriteResult:
-        """Compare with the partitions that stay; the drift, if none does, with those that are replaced."""
+    def _compare(self, base: DatasetManifest | None, result: WriteResult) -> tuple[str, ...]:
+        """Return warnings about what differs from the partitions that stay; if none does, from those replaced."""
         name, dataset = self.options.partition, self.options.path
         before = base.partitions if base else {}
         others = {other: partition for other, partition in before.items() if name not in (None, other)}
@@ -161,7 +164,7 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
                     for split, statistics in previous.items()
                 }
             warnings += quality.check_drift(dataset, result.columns, result.splits, previous, self.options.drift)
-        return replace(result, provenance=result.provenance.model_copy(update={"warnings": warnings}))
+        return warnings
 
     def _check_splits(self, result: WriteResult) -> None:
         """Check that each declared split has rows, unless this is a partition: others may have them."""
@@ -209,6 +212,11 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
         for name in storage.list_names(uris.join(self.options.path, self.directory)):
             if f"{self.directory}/{name}" not in kept:
                 storage.remove(uris.join(self.options.path, self.directory, name))
+
+
+def _add_warnings(result: WriteResult, warnings: tuple[str, ...]) -> WriteResult:
+    known = result.provenance.warnings
+    return replace(result, provenance=result.provenance.model_copy(update={"warnings": (*known, *warnings)}))
 
 
 def _describe_empty(field: Field) -> Field:

@@ -22,7 +22,7 @@ from trainyard.etl.datasource import columns
 from trainyard.etl.datasource import source as datasource
 from trainyard.etl.datasource.options import WriteOptions
 from trainyard.etl.fitting import encoding, fitting, vocabulary
-from trainyard.etl.jobs.exporting import sizes, snapshots, sources, split_quality, splits
+from trainyard.etl.jobs.exporting import sizes, snapshots, sources, split_quality, splits, uniqueness
 from trainyard.etl.jobs.functions import UserFunction
 from trainyard.schemas.datasets import fingerprint, fitted_state, manifest
 from trainyard.schemas.datasets.fitted_state import STATE, FittedState
@@ -31,6 +31,7 @@ from trainyard.schemas.results import DatasetResult
 from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.runs.phases import Phase
 from trainyard.schemas.specs.export import ExportSpec
+from trainyard.schemas.specs.source import Expectation
 
 
 def run(
@@ -41,6 +42,8 @@ def run(
     model: str = "",
 ) -> DatasetResult:
     """Export a dataset in one pass over the source, and one more for what is fitted on the training rows.
+
+    Each key that is expected to be unique takes another one, over its columns.
 
     With `stratify` the prepared rows are stored on disk meanwhile.
 
@@ -81,6 +84,10 @@ def run(
     fractions = {} if spec.split_column or spec.split_at else spec.fractions
     split_by = spec.split_by if fractions else None
     with splits.compute_once(frame) if spec.stratify else nullcontext(frame) as rows:
+        duplicates: tuple[str, ...] = ()
+        if any(expected.key is not None for expected in spec.expect.values()):
+            with events.span(Phase.FIND_DUPLICATES):
+                duplicates = uniqueness.check_unique(spec.dataset, rows, spec.expect)
         assigned = _assign_splits(rows, spec)
         if state is None and spec.fit_options:
             with events.span(Phase.FIT):
@@ -96,7 +103,7 @@ def run(
             written = encoding.encode(written, state.vocabularies, unseen, keeps_order=True, nullable=spec.nullable)
         with events.span(Phase.WRITE_DATASET, shards=shards), sizes.limit_batch_rows(spec.rows_per_batch, spark):
             versions = {name: snapshot.version for name, snapshot in found.items() if snapshot}
-            provenance = _build_provenance(spark, spec, versions, prepare.module, model)
+            provenance = _build_provenance(spark, spec, versions, prepare.module, model, duplicates)
             _write(written, spec, split, provenance, state)
     partition = manifest.read_current(spec.dataset).partitions[spec.partition or ""]
     version = manifest.read_version(spec.dataset, partition.version)
@@ -200,8 +207,10 @@ def _write(frame: DataFrame, spec: ExportSpec, split: str, provenance: Provenanc
         "nullable": json.dumps(spec.nullable),
         "rowsPerBatch": str(spec.rows_per_batch),
         "provenance": provenance.model_dump_json(),
-        "expect": json.dumps({name: expected.model_dump() for name, expected in spec.expect.items()}),
+        "expect": json.dumps({name: _without_key(expected) for name, expected in spec.expect.items()}),
     }
+    if spec.expect_rows:
+        options["expectRows"] = spec.expect_rows.model_dump_json()
     if spec.partition is not None:
         options["partition"] = spec.partition
     if state:
@@ -211,8 +220,18 @@ def _write(frame: DataFrame, spec: ExportSpec, split: str, provenance: Provenanc
     datasource.save(frame, spec.dataset, "overwrite", options)
 
 
+def _without_key(expected: Expectation) -> dict[str, Any]:
+    """Return an expectation without what `check_unique` has checked already, as JSON."""
+    return expected.model_dump(exclude={"unique", "unique_with"})
+
+
 def _build_provenance(
-    spark: SparkSession, spec: ExportSpec, versions: dict[str, str], module: ModuleType, model: str
+    spark: SparkSession,
+    spec: ExportSpec,
+    versions: dict[str, str],
+    module: ModuleType,
+    model: str,
+    warnings: tuple[str, ...],
 ) -> Provenance:
     return Provenance(
         application=spark.sparkContext.applicationId,
@@ -223,6 +242,7 @@ def _build_provenance(
         code_hash=hashlib.sha256(inspect.getsource(module).encode()).hexdigest(),
         fingerprint=spec.fingerprint,
         model=model,
+        warnings=warnings,
         versions={
             "trainyard": trainyard.__version__,
             "python": platform.python_version(),

@@ -13,7 +13,8 @@ from trainyard.errors import TrainyardError
 from trainyard.files import storage, uris
 from trainyard.planning.paths import path_safe, run_directory
 from trainyard.report.settings import describe_training
-from trainyard.schemas.results import ModelResult
+from trainyard.report.stages import describe_result
+from trainyard.schemas.results import EnsembleResult, EvaluationsResult, ModelResult, PromotionResult
 from trainyard.schemas.runs import outcomes
 from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.text import table
@@ -175,6 +176,8 @@ def _is_readable(directory: str) -> bool:
 def _summary(record: RunRecord) -> str:
     if record.error:
         return record.error.splitlines()[0]
+    if isinstance(record.result, EnsembleResult | EvaluationsResult | PromotionResult):
+        return describe_result(record)
     return ", ".join(_figures(record.output))
 
 

@@ -45,6 +45,11 @@ def join(uri: str, *parts: str) -> str:
     return "/".join([uri.rstrip("/"), *(part.strip("/") for part in parts)])
 
 
+def shorten(root: str, uri: str) -> str:
+    """Return the name of a URI below `root`; a URI elsewhere as it is."""
+    return uri.removeprefix(f"{root}/") if root else uri
+
+
 def is_below(root: str, uri: str) -> bool:
     """Return whether a URI is below a root; what a document names elsewhere is not followed."""
     return uri.startswith(f"{root.rstrip('/')}/") and ".." not in uri.split("/")

@@ -19,7 +19,7 @@ from trainyard.schemas import model_artifact
 from trainyard.schemas.datasets import manifest as manifests
 from trainyard.schemas.datasets.manifest import Column, Split, Statistics
 from trainyard.schemas.evaluation import Evaluation
-from trainyard.schemas.results import DatasetResult, EvaluationResult, ModelResult, PredictionsResult, Result
+from trainyard.schemas.results import DatasetResult, ModelResult, PredictionsResult, Result
 from trainyard.schemas.specs.evaluate import EvaluateSpec
 from trainyard.schemas.specs.export import ExportSpec, FeaturizeSpec
 from trainyard.schemas.specs.job import JobSpec
@@ -102,11 +102,12 @@ def describe(spec: JobSpec, result: Result | None = None) -> Lineage:
             return Lineage(inputs, (_describe_written(spec.dataset, result),))
         case TrainSpec(), ModelResult() | None:
             return _describe_training(spec, result)
-        case EvaluateSpec(), EvaluationResult() | None:
-            models = [_describe_model(uri, bool(result)) for uri in (spec.model, *spec.baselines)]
-            version = result.dataset_version if result else None
+        case EvaluateSpec(), _:
+            evaluations = [*result.evaluations_by_name.values()] if result else []
+            models = [_describe_model(uri, bool(result)) for uri in (*spec.evaluated, *spec.baselines)]
+            version = next((one.dataset_version for one in evaluations), None)
             datasets = [_describe_read(spec.dataset, version, (spec.split,))] if spec.dataset else []
-            return Lineage((*datasets, *models), (_evaluation_item(result.evaluation),) if result else ())
+            return Lineage((*datasets, *models), tuple(_evaluation_item(one.evaluation) for one in evaluations))
         case PredictSpec(), PredictionsResult() | None:
             inputs = (*_describe_sources(spec), _describe_model(spec.model, bool(result)))
             return Lineage(inputs, _describe_predictions(spec, result))

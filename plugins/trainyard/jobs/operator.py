@@ -71,6 +71,7 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
     SPEC: ClassVar[type[JobSpec]]
     OPTIONS: ClassVar[type[CommonOptions]] = CommonOptions
     REQUIREMENTS: ClassVar[Requirements] = requirements.SPARK
+    HAS_RECORD = True
 
     conf: dict[str, str] | None
     pool: str

@@ -108,14 +108,15 @@ def _pin_mixed(mixed: Any) -> Any:
 def pin_models(model: type[JobSpec], spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a rendered spec with the versions that its models have now; the driver starts later.
 
-    A dataset that is not named is the one that the first model was trained on.
+    A dataset that is not named is the one that the models were trained on.
 
     Args:
         model: The spec.
         spec: The fields.
 
     Raises:
-        TrainyardError: A model does not exist.
+        TrainyardError: A model does not exist, or the models of an evaluation without a dataset were trained on
+            several.
     """
 
     def pin(name: Any) -> Any:
@@ -126,13 +127,19 @@ def pin_models(model: type[JobSpec], spec: Mapping[str, Any]) -> dict[str, Any]:
     pinned = change_all(model, spec, Kind.MODEL, pin)
     if "dataset" not in pinned or pinned["dataset"] is not None:
         return pinned
-    _, trained = model_artifact.find(pinned["model"])
-    if not uris.is_absolute(trained.dataset):
+    names = [pinned["model"]] if pinned["model"] else [*pinned["models"]]
+    trained = {name: model_artifact.find(name)[1] for name in names}
+    versions = {(artifact.dataset, artifact.dataset_version) for artifact in trained.values()}
+    if len(versions) > 1:
+        described = ", ".join(f"{name} on {one.dataset}@{one.dataset_version}" for name, one in trained.items())
+        raise TrainyardError(f"dataset= is not given, and the models were trained on several: {described}; write it")
+    [(dataset, version)] = versions
+    if not uris.is_absolute(dataset):
         raise TrainyardError(
-            f"dataset= is not given, and {spec['model']} was trained on {trained.dataset!r}, a path of another "
-            "process; write dataset="
+            f"dataset= is not given, and {names[0]} was trained on {dataset!r}, a path of another process; write "
+            "dataset="
         )
-    return pinned | {"dataset": trained.dataset, "dataset_version": spec["dataset_version"] or trained.dataset_version}
+    return pinned | {"dataset": dataset, "dataset_version": spec["dataset_version"] or version}
 
 
 def drop_missing_start(spec: Mapping[str, Any]) -> dict[str, Any]:

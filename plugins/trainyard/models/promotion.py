@@ -9,8 +9,8 @@ CHAMPION/promotions/00000001.json          every promotion, created exactly once
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from trainyard.errors import TrainyardError
@@ -80,6 +80,38 @@ def decide(evaluation: Evaluation, champion: str, champion_weights: str | None, 
     if rule.slice_tolerance is not None and (worse := _find_worse_slice(candidate, baseline, rule)):
         return Verdict(False, worse)
     return Verdict(gain > rule.margin, f"{rule.metric} is {described}; it must be better by more than {rule.margin:g}")
+
+
+def choose(
+    evaluations: Sequence[Evaluation], champion: str, champion_weights: str | None, rule: Rule
+) -> tuple[Evaluation, Verdict]:
+    """Return the best of several evaluated models by the rule's metric, of those that may replace the champion.
+
+    A pure function. If none may, the best of all is returned, with why it may not.
+
+    Args:
+        evaluations: The evaluations, on the same rows.
+        champion: See `decide`, also for what follows.
+        champion_weights: The sha256 of the champion's weights.
+        rule: What a model must reach.
+
+    Raises:
+        TrainyardError: The evaluations are of several datasets or splits; or see `decide`.
+    """
+    rows = {(one.dataset_hash, one.split): f"{one.dataset}@{one.dataset_version}, {one.split}" for one in evaluations}
+    if len(rows) > 1:
+        raise TrainyardError(
+            f"the evaluations are on different rows: {'; '.join(rows.values())}. Evaluate all models by one "
+            "EvaluateOperator(models=[...])."
+        )
+    decided = [(one, decide(one, champion, champion_weights, rule)) for one in evaluations]
+    promoted = [pair for pair in decided if pair[1].promoted] or decided
+    sign = metrics.sign(rule.metric)
+    best, verdict = max(promoted, key=lambda pair: sign * _value(pair[0].model, rule.metric))
+    if len(decided) == 1:
+        return best, verdict
+    value = _value(best.model, rule.metric)
+    return best, replace(verdict, why=f"the best of {len(decided)} models, {rule.metric} {value:.4g}: {verdict.why}")
 
 
 def publish(evaluation: Evaluation, champion: Champion, rule: Rule, why: str) -> None:

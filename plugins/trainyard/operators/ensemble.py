@@ -19,9 +19,11 @@ from trainyard.jobs.options.base import HasOptions, Templated, as_lists
 from trainyard.jobs.options.common import ConnectionOptions
 from trainyard.jobs.options.locations import explain_shared_output, name_output
 from trainyard.jobs.pinning import pin_model
+from trainyard.jobs.recording import TaskRecorder
 from trainyard.models import ensembles
 from trainyard.schemas import model_artifact
 from trainyard.schemas.model_artifact import Combination
+from trainyard.schemas.results import EnsembleResult
 from trainyard.schemas.specs.fields import Model, Output, refuse_string
 
 if TYPE_CHECKING:
@@ -47,10 +49,11 @@ class EnsembleOptions(ConnectionOptions):
 class EnsembleOperator(HasOptions, BaseOperator):  # type: ignore[misc]
     """Make one model of several, with copies of them, which is evaluated, promoted and applied as any other.
 
-    Returns (XCom): `uri` and `weights_sha256` of the ensemble, and its `members`.
+    Returns (XCom): `uri` and `weights_sha256` of the ensemble, its `members`, and how they are combined (`by`).
     """
 
     OPTIONS = EnsembleOptions
+    HAS_RECORD = True
     OUTPUT = "model"
 
     models: Any
@@ -83,6 +86,7 @@ class EnsembleOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         validation.refuse(self, explain_shared_output("model", mapped))
         try:
             root = TrainyardHook(self.conn_id).get_conn().storage
+            recorder = TaskRecorder(context, root, "ensemble")
             found = [model_artifact.find(uris.resolve(root, name)) for name in options.models]
             uri = uris.resolve(root, options.model)
             if uri in [name for name, _ in found]:
@@ -95,11 +99,13 @@ class EnsembleOperator(HasOptions, BaseOperator):  # type: ignore[misc]
             raise AirflowException(f"{type(self).__name__} {self.task_id!r}: {error}") from None
         members = [f"{name}@{artifact.folder}" for name, artifact in found]
         self.log.info("%s is the %s of %s.", uri, options.by, ", ".join(members))
-        result = {"weights_sha256": ensemble.weights_sha256, "members": members}
+        result = EnsembleResult(uri=uri, weights_sha256=ensemble.weights_sha256, members=tuple(members), by=options.by)
+        recorder.save(result)
         self._lineage = lineage.keep(lambda: lineage.describe_ensemble(members, uri))
+        xcom = result.to_xcom()
         if (output := output_asset(self.model, self.conn_id)) in self.outlets:
-            context["outlet_events"][output].extra = result
-        return {"uri": uri, **result}
+            context["outlet_events"][output].extra = {key: value for key, value in xcom.items() if key != "uri"}
+        return xcom
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage | None:
         """Return the members and the ensemble, for the OpenLineage provider."""

@@ -15,10 +15,11 @@ from trainyard.schemas.specs.evaluate import EvaluateSpec
 
 
 class EvaluateOperator(SparkStageOperator):
-    """Compute the metrics of a model, with confidence intervals, in one pass over a split.
+    """Compute the metrics of a model, or of several, with confidence intervals, in one pass over a split.
 
     Returns (XCom): `metrics` that are numbers, `intervals`, `baselines`, and `evaluation`, the URI of the whole
-    evaluation with confusion matrices, which is written beside the model's weights.
+    evaluation with confusion matrices, which is written beside the model's weights. With `models`, all of that for each
+    model by its name, in `evaluations`; a PromoteOperator takes the best of them.
     """
 
     SPEC = EvaluateSpec
@@ -27,7 +28,8 @@ class EvaluateOperator(SparkStageOperator):
     def __init__(
         self,
         *,
-        model: Any,
+        model: Any = None,
+        models: Any = (),
         dataset: Any = None,
         metrics: Sequence[str] = default(EvaluateSpec, "metrics"),
         baselines: Any = (),
@@ -45,10 +47,9 @@ class EvaluateOperator(SparkStageOperator):
         self.validate_options()
 
     def spec_fields(self) -> dict[str, Any]:
-        """Return the options as fields of the spec; one baseline is a list of one."""
+        """Return the options as fields of the spec; a model in place of several is a list of one."""
         fields = super().spec_fields()
-        several = isinstance(fields["baselines"], list | tuple)
-        return fields if several else fields | {"baselines": [fields["baselines"]]}
+        return fields | {name: flatten(fields[name]) for name in ("models", "baselines")}
 
     def resolve_fields(self, root: str) -> dict[str, Any]:
         """Return the spec's fields, without the baselines that do not exist.
@@ -63,3 +64,13 @@ class EvaluateOperator(SparkStageOperator):
         return fields | {
             "baselines": [uri for uri in fields["baselines"] if is_pending(uri) or model_artifact.exists(uri)]
         }
+
+
+def flatten(models: Any) -> Any:
+    """Return one list of models, of which some are lists themselves: the results of a mapped training; else `models`.
+
+    A result of another task that is not there yet, or a single model, is a list of one.
+    """
+    if not isinstance(models, list | tuple):
+        return [models]
+    return [one for item in models for one in (item if isinstance(item, list | tuple) else [item])]

@@ -17,10 +17,14 @@ from trainyard.jobs.assets import output_asset
 from trainyard.jobs.options import validation
 from trainyard.jobs.options.base import HasOptions, Templated, default, or_empty
 from trainyard.jobs.options.common import ConnectionOptions
+from trainyard.jobs.recording import TaskRecorder
 from trainyard.models import promotion
+from trainyard.models.promotion import Champion, Verdict
 from trainyard.schemas.evaluation import Evaluation
 from trainyard.schemas.promotion import Rule
+from trainyard.schemas.results import PromotionResult
 from trainyard.schemas.specs.fields import Output
+from trainyard.schemas.version_suffix import add_version
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -30,16 +34,44 @@ OnReject = Literal["skip", "fail", "continue"]
 
 
 def _evaluation(value: Any) -> Any:
-    if not (isinstance(value, str) and value) and not (isinstance(value, Mapping) and "evaluation" in value):
+    if not list_uris(value):
         raise ValueError("write evaluate.output, or the URI of an evaluation")
     return value
+
+
+def list_uris(evaluation: Any) -> list[str]:
+    """Return the URIs of the evaluations in an option: a URI, what an evaluation returned, or a list of these."""
+    if isinstance(evaluation, str):
+        return [evaluation] if evaluation else []
+    if isinstance(evaluation, list | tuple):
+        found = [list_uris(one) for one in evaluation]
+        return [uri for one in found for uri in one] if all(found) else []
+    if not isinstance(evaluation, Mapping):
+        return []
+    if "evaluations" in evaluation:
+        return list_uris([*evaluation["evaluations"].values()])
+    return list_uris(evaluation.get("evaluation"))
+
+
+def _describe(evaluation: Evaluation, champion: Champion, verdict: Verdict) -> PromotionResult:
+    """Return the result of a promotion, where `champion` is the one before it."""
+    model, known = evaluation.model, {}
+    if weights := model.weights_sha256 if verdict.promoted else champion.weights_sha256:
+        known["weights_sha256"] = weights
+    if verdict.promoted and champion.weights_sha256:
+        known["replaced"] = champion.weights_sha256
+    return PromotionResult(
+        uri=champion.uri, promoted=verdict.promoted, why=verdict.why, metrics=model.numbers,
+        candidate=add_version(model.uri, model.weights_sha256), **known,
+    )  # fmt: skip
 
 
 class PromoteOptions(Rule, ConnectionOptions):
     """The options of a PromoteOperator."""
 
     evaluation: Annotated[Any, AfterValidator(_evaluation)]
-    """`evaluate.output` of an EvaluateOperator that also scored the champion (`baselines=`)."""
+    """`evaluate.output` of an EvaluateOperator that also scored the champion (`baselines=`). Of several models, which
+    `models=` or a mapped EvaluateOperator has evaluated, the best by `metric` of those that fulfill the rule."""
     champion: Output
     """Where the champion is stored: a name below the storage root, or a URI."""
     on_reject: OnReject
@@ -49,11 +81,13 @@ class PromoteOptions(Rule, ConnectionOptions):
 class PromoteOperator(HasOptions, BaseOperator):  # type: ignore[misc]
     """Make a model the champion if its evaluation shows that it is better.
 
-    Returns (XCom): whether the model was `promoted` and `why`, the champion's `uri` and `weights_sha256`, and `metrics`
-    of the model. With `on_reject="continue"` also when the champion stays; its asset has no event then.
+    Returns (XCom): whether the model was `promoted` and `why`, the champion's `uri` and `weights_sha256`, those that it
+    `replaced`, and the `candidate` with its `metrics`. With `on_reject="continue"` also when the champion stays; its
+    asset has no event then. The run record has that in each case.
     """
 
     OPTIONS = PromoteOptions
+    HAS_RECORD = True
     ui_color = "#dfeee6"
 
     def __init__(
@@ -82,34 +116,31 @@ class PromoteOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         """Promote the model, or skip or fail with the reason."""
         try:
             root = TrainyardHook(self.conn_id).get_conn().storage
-            rule = self._options()
-            champion, uri = uris.resolve(root, rule.champion), rule.evaluation
-            uri = uri["evaluation"] if isinstance(uri, Mapping) else uri
-            evaluation = Evaluation.load(uris.resolve(root, uri))
+            recorder, rule = TaskRecorder(context, root, "promote"), self._options()
+            champion = uris.resolve(root, rule.champion)
+            evaluations = [Evaluation.load(uris.resolve(root, uri)) for uri in list_uris(rule.evaluation)]
             current = promotion.read_champion(champion)
-            verdict = promotion.decide(evaluation, champion, current.weights_sha256, rule)
+            evaluation, verdict = promotion.choose(evaluations, champion, current.weights_sha256, rule)
             if verdict.promoted:
                 promotion.publish(evaluation, current, rule, verdict.why)
         except (TrainyardError, FileNotFoundError) as error:
             raise AirflowException(f"{self._title}: {error}") from None
-        model = evaluation.model
+        result, model = _describe(evaluation, current, verdict), evaluation.model
+        message = f"{model.uri} is {'' if verdict.promoted else 'not '}promoted to {champion}: {verdict.why}."
+        fails = not verdict.promoted and rule.on_reject == "fail"
+        recorder.save(result, message if fails else None)
         output = output_asset(self.champion, self.conn_id)
         if not verdict.promoted:
-            message = f"{model.uri} is not promoted to {champion}: {verdict.why}."
             if rule.on_reject != "continue":
                 raise AirflowSkipException(message) if rule.on_reject == "skip" else AirflowException(message)
-            self.log.info("%s", message)
             self.outlets[:] = [outlet for outlet in self.outlets if outlet != output]  # no event: it has not changed
-            known = {"weights_sha256": current.weights_sha256} if current.weights_sha256 else {}
-            return {"uri": champion, "promoted": False, "why": verdict.why, "metrics": model.numbers, **known}
-        self.log.info("%s is promoted to %s: %s.", model.uri, champion, verdict.why)
-        result = {
-            "promoted": True, "weights_sha256": model.weights_sha256, "metrics": model.numbers, "why": verdict.why,
-        }  # fmt: skip
-        if output in self.outlets:
-            context["outlet_events"][output].extra = result
-        self._lineage = lineage.keep(lambda: lineage.describe_promotion(evaluation, champion))
-        return {"uri": champion, **result}
+        self.log.info("%s", message)
+        xcom = result.to_xcom()
+        if verdict.promoted and output in self.outlets:
+            context["outlet_events"][output].extra = {key: value for key, value in xcom.items() if key != "uri"}
+        if verdict.promoted:
+            self._lineage = lineage.keep(lambda: lineage.describe_promotion(evaluation, champion))
+        return xcom
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage | None:
         """Return evaluation, model and champion, for the OpenLineage provider; nothing if the champion stays."""

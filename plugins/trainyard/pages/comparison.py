@@ -15,8 +15,8 @@ from trainyard.report import curves, palette
 from trainyard.report.curves import Chart, Series
 from trainyard.report.evaluations import format_metric
 from trainyard.report.formats import format_duration
-from trainyard.report.overview import SCORING, measure_seconds
-from trainyard.schemas.results import EvaluationResult
+from trainyard.report.overview import measure_seconds
+from trainyard.report.scores import list_metrics
 from trainyard.schemas.runs import events
 from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.job import JobSpec
@@ -60,16 +60,12 @@ def compare(chosen: Sequence[Run], unreadable: dict[str, str]) -> Comparison:
 
 def collect_metrics(records: Sequence[Sequence[RunRecord]]) -> list[Line]:
     """Return the metrics of each run with their intervals, those of evaluations first, and the durations of stages."""
-    cells: dict[tuple[int, str, str], dict[int, str]] = {}
-    for number, of_run in enumerate(records):
-        for record in of_run:
-            if not isinstance(result := record.result, SCORING):
-                continue
-            intervals = result.intervals if isinstance(result, EvaluationResult) else {}
-            for name, value in result.metrics.items():
-                if value is not None:
-                    key = (SCORING.index(type(result)), record.task_key.task, name)
-                    cells.setdefault(key, {})[number] = format_metric(value, intervals.get(name))
+    cells: dict[tuple[bool, str, str], dict[int, str]] = {}
+    for number, scored in ((n, one) for n, of_run in enumerate(records) for r in of_run for one in list_metrics(r)):
+        for name, value in scored.metrics.items():
+            if value is not None:
+                key = (not scored.is_evaluation, scored.title, name)
+                cells.setdefault(key, {})[number] = format_metric(value, scored.intervals.get(name))
     metrics = [
         _line(task, curves.humanize(name), by_run, len(records))
         for (_, task, name), by_run in sorted(cells.items(), key=lambda item: item[0][0])

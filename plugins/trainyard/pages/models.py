@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from trainyard.pages.runs import Run
 from trainyard.report import render, settings
-from trainyard.schemas.results import EvaluationResult, ModelResult
+from trainyard.schemas.results import EvaluationResult, EvaluationsResult, ModelResult
 from trainyard.schemas.runs import outcomes
 from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs import metrics
@@ -77,7 +77,12 @@ def read_models(root: str, runs: Sequence[Run], unreadable: dict[str, str]) -> l
 
 def build_models(root: str, run: Run, records: Sequence[RunRecord], specs: Mapping[str, TrainSpec]) -> list[Model]:
     """Return the models that the tasks of a run have trained. A pure function of its records and specs."""
-    evaluations = [record.result for record in records if isinstance(record.result, EvaluationResult)]
+    evaluations = [
+        evaluation
+        for record in records
+        if isinstance(record.result, EvaluationResult | EvaluationsResult)
+        for evaluation in record.result.evaluations_by_name.values()
+    ]
     models = []
     for record in records:
         if isinstance(record.result, ModelResult):

@@ -13,6 +13,7 @@ from trainyard.pages.runs import Run
 from trainyard.pages.sparkline import Sparkline
 from trainyard.report import overview
 from trainyard.report.overview import Busy, Metric
+from trainyard.report.scores import list_metrics
 from trainyard.report.stages import Stage
 from trainyard.schemas.runs.run_record import RunRecord
 
@@ -95,6 +96,6 @@ def _read_value(run: Run, metric: Metric) -> float | None:
     """Return the value of a metric in a run; None where the run has none or cannot be read."""
     uri = uris.join(run.directory, "records", f"{metric.task}.json")
     with suppress(TrainyardError, OSError, RuntimeError):
-        result = RunRecord.load(uri).result if storage.exists(uri) else None
-        return result.metrics.get(metric.name) if isinstance(result, overview.SCORING) else None
+        scored = list_metrics(RunRecord.load(uri)) if storage.exists(uri) else ()
+        return next((one.metrics.get(metric.name) for one in scored if one.model == metric.model), None)
     return None

@@ -11,17 +11,17 @@ from trainyard.files import uris
 from trainyard.report import curves
 from trainyard.report.curves import Chart, Series
 from trainyard.report.formats import abbreviate_run
-from trainyard.report.overview import SCORING
+from trainyard.report.scores import list_metrics
 from trainyard.schemas import model_artifact
 from trainyard.schemas.datasets import manifest
 from trainyard.schemas.promotion import Promotion
-from trainyard.schemas.results import DatasetResult, EvaluationResult, PredictionsResult
+from trainyard.schemas.results import DatasetResult, PredictionsResult, PromotionResult
 from trainyard.schemas.runs.run_record import RunRecord
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One metric of one task: its value in each run that has it, oldest first, by the run's id."""
+    """One metric of a task, or of a model that it evaluated: the value in each run that has it, oldest first, by id."""
 
     task: str
     name: str
@@ -64,15 +64,11 @@ class Champion:
 
 def collect_figures(runs: Sequence[tuple[str, Sequence[RunRecord]]]) -> list[Figure]:
     """Return every numeric metric of runs (id, records), oldest first; those of evaluations come first."""
-    values: dict[tuple[int, str, str], dict[str, float]] = {}
-    for run_id, records in runs:
-        for record in records:
-            if not isinstance(result := record.result, SCORING):
-                continue
-            for name, value in result.metrics.items():
-                if value is not None and math.isfinite(value):
-                    key = (SCORING.index(type(result)), record.task_key.task, name)
-                    values.setdefault(key, {})[run_id] = value
+    values: dict[tuple[bool, str, str], dict[str, float]] = {}
+    for run_id, scored in ((run_id, one) for run_id, records in runs for r in records for one in list_metrics(r)):
+        for name, value in scored.metrics.items():
+            if value is not None and math.isfinite(value):
+                values.setdefault((not scored.is_evaluation, scored.title, name), {})[run_id] = value
     ordered = sorted(values.items(), key=lambda item: item[0][:2])
     return [Figure(task, name, by_run) for (_, task, name), by_run in ordered]
 
@@ -94,15 +90,17 @@ def collect_datasets(
 
 
 def collect_champions(root: str, records: Sequence[RunRecord], unreadable: dict[str, str]) -> list[Champion]:
-    """Return the champions below `root` that these runs used as a baseline, or predicted with.
+    """Return the champions below `root` that these runs used as a baseline, predicted with, or decided about.
 
     Those that cannot be read are noted in `unreadable`.
     """
-    results = [record.result for record in records]
+    results = [record.result for record in records if record.result]
     used = [result.model for result in results if isinstance(result, PredictionsResult)]
-    baselines = [one.uri for result in results if isinstance(result, EvaluationResult) for one in result.baselines]
+    evaluations = [one for result in results for one in result.evaluations_by_name.values()]
+    baselines = [other.uri for one in evaluations for other in one.baselines]
     champions = []
-    for uri in dict.fromkeys([*used, *baselines]):
+    promoted = [result.uri for result in results if isinstance(result, PromotionResult)]
+    for uri in dict.fromkeys([*used, *baselines, *promoted]):
         with noted(unreadable, uri):
             if uris.is_below(root, uri) and model_artifact.exists(uri):
                 weights = model_artifact.read_current(uri).weights_sha256[:16]

@@ -8,6 +8,7 @@ from typing import Literal
 
 from trainyard.report.curves import humanize
 from trainyard.report.formats import format_duration, format_number
+from trainyard.report.scores import list_metrics
 from trainyard.schemas.evaluation import Interval
 from trainyard.schemas.results import EvaluationResult, ModelResult
 from trainyard.schemas.runs.phases import computes, is_in_step
@@ -16,8 +17,6 @@ from trainyard.usage import usage_report
 from trainyard.usage.resource_usage import ResourceUsage
 from trainyard.usage.usage_report import RunUsage, UsageLine
 
-SCORING = (EvaluationResult, ModelResult)
-"""Results with metrics; those of the first are preferred."""
 MAX_SUGGESTIONS = 3
 LONG_TAIL = 3
 """After so many epochs without improvement, early stopping is suggested."""
@@ -34,6 +33,7 @@ class Metric:
     value: float
     interval: Interval | None = None
     confidence: float | None = None
+    model: str = ""
 
     @property
     def title(self) -> str:
@@ -97,15 +97,14 @@ def build_overview(records: Sequence[RunRecord], usages: Sequence[ResourceUsage]
 
 def find_metric(records: Sequence[RunRecord]) -> Metric | None:
     """Return the key metric: the first one of the last evaluation, else the monitored one of the last training."""
-    newest_first = [(r.task_key.task, r.result) for r in reversed(records) if isinstance(r.result, SCORING)]
-    for task, result in sorted(newest_first, key=lambda scored: SCORING.index(type(scored[1]))):
-        if not (numbers := {name: value for name, value in result.metrics.items() if value is not None}):
+    newest_first = [scored for record in reversed(records) for scored in list_metrics(record)]
+    for scored in sorted(newest_first, key=lambda scored: not scored.is_evaluation):
+        if not (numbers := {name: value for name, value in scored.metrics.items() if value is not None}):
             continue
-        if isinstance(result, ModelResult):
-            name = _training_metric(numbers)
-            return Metric(task, name, numbers[name])
-        name = next(iter(numbers))
-        return Metric(task, name, numbers[name], result.intervals.get(name), result.confidence)
+        name = next(iter(numbers)) if scored.is_evaluation else _training_metric(numbers)
+        return Metric(
+            scored.task, name, numbers[name], scored.intervals.get(name), scored.confidence, model=scored.model
+        )
     return None
 
 
@@ -164,8 +163,8 @@ def _suggest(records: Sequence[RunRecord]) -> Iterator[str]:
         if isinstance(record.result, ModelResult):
             yield from _suggest_epochs(record.task_key.task, record.result)
     for record in records:
-        if isinstance(record.result, EvaluationResult):
-            yield from _suggest_rows(record.result)
+        for evaluation in record.result.evaluations_by_name.values() if record.result else ():
+            yield from _suggest_rows(evaluation)
     for record in records:
         if isinstance(record.result, ModelResult) and record.result.advice and computes_mostly(record):
             yield f"To make {record.task_key.task} faster: {record.result.advice}."

@@ -22,7 +22,7 @@ from trainyard.report.curves import Chart, EpochTable
 from trainyard.schemas.datasets import manifest
 from trainyard.schemas.datasets.manifest import DatasetManifest
 from trainyard.schemas.evaluation import Evaluation
-from trainyard.schemas.results import DatasetResult, EvaluationResult, ModelResult
+from trainyard.schemas.results import DatasetResult, ModelResult, Result
 from trainyard.schemas.runs import events, outcomes
 from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
@@ -147,7 +147,7 @@ def render_page(
         unreadable: What cannot be read, and why, to which evaluations are added; None raises their errors.
         specs: What its trainings were asked to do, by task.
     """
-    root = records[0].task_key.directory.rsplit("/", 3)[0] if records else ""  # ROOT/runs/DAG/RUN
+    root = records[0].task_key.root if records else ""
     results = [record.result for record in records]
     return _TEMPLATES.get_template("report.html.j2").render(
         task_key=records[0].task_key if records else None,
@@ -155,7 +155,7 @@ def render_page(
         stages=stages.build_stages(records),
         timeline=timeline.build_timeline(trace),
         trainings=_build_trainings(root, records, trace, specs or {}),
-        evaluations=_read_evaluations(root, [one for one in results if isinstance(one, EvaluationResult)], unreadable),
+        evaluations=_read_evaluations(root, [one for one in results if one], unreadable),
         datasets=[_read_dataset(root, one, unreadable) for one in results if isinstance(one, DatasetResult)],
         members=settings.name_members(root, specs or {}),
         unreadable=unreadable or {},
@@ -209,11 +209,11 @@ def read_specs(directory: str, records: Sequence[RunRecord], unreadable: dict[st
 
 
 def _read_evaluations(
-    root: str, results: Sequence[EvaluationResult], unreadable: dict[str, str] | None
+    root: str, results: Sequence[Result], unreadable: dict[str, str] | None
 ) -> list[evaluations.EvaluationView]:
     """Return the evaluations in the storage that still exist; note those that are `unreadable`."""
     views: list[evaluations.EvaluationView] = []
-    for uri in [result.evaluation for result in results]:
+    for uri in [one.evaluation for result in results for one in result.evaluations_by_name.values()]:
         with noted(unreadable, uri):
             _check_reachable(root, uri)
             if storage.exists(uri):

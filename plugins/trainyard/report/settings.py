@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from trainyard.files import uris
 from trainyard.schemas.document import Part
 from trainyard.schemas.results import ModelResult
 from trainyard.schemas.specs.job import Code
@@ -33,7 +34,7 @@ def describe_training(root: str, spec: TrainSpec, result: ModelResult | None = N
         ("Options", ", ".join(_list_options(spec.options))),
         ("Data", _describe_data(root, spec, result)),
         ("Code", describe_code(spec.code)),
-        ("Begins with", _shorten(root, spec.start_from or "")),
+        ("Begins with", uris.shorten(root, spec.start_from or "")),
         ("Workers", f"{_describe_workers(spec, result)}, {_describe_strategy(spec.strategy)}"),
         ("Model", f"{result.parameters:,} parameters" if result and result.parameters is not None else ""),
     ]
@@ -71,7 +72,7 @@ def describe_code(code: Code | None) -> str:
 def flatten(root: str, spec: TrainSpec) -> dict[str, str]:
     """Return what a person may vary, by name; a parameter that is named as an option has what has it in front."""
     settings = spec.model_dump(include={"recipe", "loop", "workers", "epoch_models"}) | spec.options.model_dump()
-    settings |= {"data": _describe_data(root, spec, None), "start_from": _shorten(root, spec.start_from or "")}
+    settings |= {"data": _describe_data(root, spec, None), "start_from": uris.shorten(root, spec.start_from or "")}
     settings["strategy"] = _describe_strategy(spec.strategy)
     for option, values in (("recipe_params", spec.recipe_params), ("loop_params", spec.loop_params)):
         settings |= {f"{option}.{name}" if name in settings else name: value for name, value in values.items()}
@@ -107,7 +108,7 @@ def _describe_data(root: str, spec: TrainSpec, result: ModelResult | None) -> st
     parts = [_name_version(root, spec.dataset, version)]
     if spec.dataset_since is not None:
         since = f"version {spec.dataset_since}" if isinstance(spec.dataset_since, int) else spec.dataset_since
-        parts.append(f"what was added since {_shorten(root, since)}")
+        parts.append(f"what was added since {uris.shorten(root, since)}")
     for mixed in spec.mix:
         parts.append(f"{mixed.share:.3g} of {_name_version(root, mixed.dataset, mixed.version)}")
     if result and result.rows is not None:
@@ -126,8 +127,4 @@ def _describe_strategy(strategy: StrategyOptions) -> str:
 
 
 def _name_version(root: str, dataset: str, version: int | None) -> str:
-    return _shorten(root, dataset) + (f"@{version}" if version else "")
-
-
-def _shorten(root: str, uri: str) -> str:
-    return uri.removeprefix(f"{root}/") if root else uri
+    return uris.shorten(root, dataset) + (f"@{version}" if version else "")

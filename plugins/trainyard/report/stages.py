@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainyard.files import uris
 from trainyard.report.curves import SPEEDS
 from trainyard.report.formats import format_duration, format_number
 from trainyard.schemas.results import (
     DatasetResult,
+    EnsembleResult,
     EvaluationResult,
+    EvaluationsResult,
     ModelResult,
     Numbers,
     PredictionsResult,
+    PromotionResult,
     ScriptResult,
 )
 from trainyard.schemas.runs.run_record import RunRecord
@@ -47,7 +51,7 @@ class Stage:
     @property
     def headline(self) -> str:
         """The main figures, or the error."""
-        return self.error or _describe_result(self.record)
+        return self.error or describe_result(self.record)
 
     @property
     def warnings(self) -> Sequence[str]:
@@ -67,7 +71,8 @@ def build_stages(records: Sequence[RunRecord]) -> list[Stage]:
     return stages
 
 
-def _describe_result(record: RunRecord) -> str:
+def describe_result(record: RunRecord) -> str:
+    """Return the main figures of what a task returned."""
     match record.result:
         case DatasetResult(rows=rows, record_batches=record_batches, shards=shards):
             return f"{rows:,} rows in {record_batches:,} record batches of {shards:,} shards"
@@ -77,9 +82,24 @@ def _describe_result(record: RunRecord) -> str:
             return ": ".join(filter(None, (f"{workers} workers", _describe_metrics(metrics))))
         case EvaluationResult(metrics=metrics):
             return _describe_metrics(metrics)
+        case PromotionResult() as result:
+            return _describe_promotion(record.task_key.root, result)
+        case EnsembleResult(by=by, members=members):
+            return f"{by} of {', '.join(uris.shorten(record.task_key.root, member) for member in members)}"
+        case EvaluationsResult(evaluations=evaluations):
+            return "; ".join(f"{name}: {_describe_metrics(one.metrics)}" for name, one in evaluations.items())
         case ModelResult(epochs=epochs, workers=workers, best_epoch=best, metrics=metrics):
             return f"{epochs} epochs on {workers} workers, best in epoch {best}: {_describe_metrics(metrics)}"
     return ""
+
+
+def _describe_promotion(root: str, result: PromotionResult) -> str:
+    candidate, champion = (uris.shorten(root, uri) for uri in (result.candidate, result.uri))
+    if not result.promoted:
+        stays = f", which stays {result.weights_sha256[:16]}" if result.weights_sha256 else ""
+        return f"{candidate} is not promoted to {champion}{stays}: {result.why}"
+    replaced = f" in place of {result.replaced[:16]}" if result.replaced else ""
+    return f"{candidate} is promoted to {champion}{replaced}: {result.why}"
 
 
 def _describe_metrics(metrics: Numbers) -> str:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator
 from pydantic_core import to_jsonable_python
 
+from trainyard.files import uris
 from trainyard.schemas.datasets.manifest import DatasetManifest
 from trainyard.schemas.document import Part
 from trainyard.schemas.evaluation import Difference, Evaluation, Interval
 from trainyard.schemas.references import Reference
 from trainyard.schemas.types import ApplicationId, Digest, SplitName
+from trainyard.schemas.version_suffix import add_version
 
 
 def _or_none(value: int | float | None) -> int | float | None:
@@ -34,6 +37,11 @@ class Result(Part):
         xcom: dict[str, Any] = to_jsonable_python(self.model_dump(exclude_unset=True), inf_nan_mode="null")
         return xcom
 
+    @property
+    def evaluations_by_name(self) -> dict[str, EvaluationResult]:
+        """The evaluations in the result, by the names of their models; "" for the only one."""
+        return {}
+
     def references(self) -> Iterator[Reference]:
         """Yield the versions of datasets and models that the result names."""
         yield from ()
@@ -43,8 +51,8 @@ class DatasetResult(Result):
     """The result of an export.
 
     Attributes:
-        warnings: Columns that drifted beyond `warn`, splits without rows, files that Spark does not read and the like,
-            a sentence each.
+        warnings: What is not as expected, columns that drifted beyond `warn`, splits without rows, files that Spark
+            does not read and the like, a sentence each.
     """
 
     uri: str
@@ -233,11 +241,49 @@ class EvaluationResult(Result):
             application=evaluation.application, baselines=tuple(baselines), evaluation=evaluation.uri,
         )  # fmt: skip
 
+    @property
+    def evaluations_by_name(self) -> dict[str, EvaluationResult]:
+        """This evaluation alone, without a name."""
+        return {"": self}
+
     def references(self) -> Iterator[Reference]:
         """Yield the models, and the version of the dataset."""
         yield Reference(self.dataset, self.dataset_version)
         yield Reference(self.uri, self.weights_sha256)
         yield from (Reference(other.uri, other.weights_sha256) for other in self.baselines)
+
+
+class EvaluationsResult(Result):
+    """The result of an evaluation of several models, with `models=`.
+
+    Attributes:
+        warnings: The warnings of all evaluations, each after the name of its model.
+    """
+
+    evaluations: dict[str, EvaluationResult]
+    """For each model, by its name below the storage root, what the evaluation of this model alone returns. Two versions
+    of one model are named `NAME@VERSION`."""
+
+    @classmethod
+    def from_evaluations(cls, root: str, evaluations: Sequence[EvaluationResult]) -> Self:
+        """Return the evaluations by the names of their models below the storage root."""
+        versions = Counter(result.uri for result in evaluations)
+        by_name = {}
+        for result in evaluations:
+            name = uris.shorten(root, result.uri)
+            by_name[add_version(name, result.weights_sha256) if versions[result.uri] > 1 else name] = result
+        warnings = tuple(f"{name}: {text}" for name, result in by_name.items() for text in result.warnings)
+        return cls(evaluations=by_name, warnings=warnings)
+
+    @property
+    def evaluations_by_name(self) -> dict[str, EvaluationResult]:
+        """The evaluation of each model."""
+        return self.evaluations
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the models, and the version of the dataset."""
+        for result in self.evaluations.values():
+            yield from result.references()
 
 
 class PredictionsResult(Result):
@@ -270,3 +316,47 @@ class PredictionsResult(Result):
         """Yield the model, and the version of the dataset if the predictions are one."""
         yield Reference(self.model, self.weights_sha256)
         yield Reference(self.uri, self.version)
+
+
+class EnsembleResult(Result):
+    """The result of an EnsembleOperator, which runs no job."""
+
+    uri: str
+    """The URI of the ensemble."""
+    weights_sha256: Digest
+    """The sha256 of the versions of its members, and of how they are combined."""
+    members: tuple[str, ...]
+    """The members, each with its version."""
+    by: str
+    """How their outputs are combined: `mean` or `vote`."""
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the ensemble; it has copies of its members."""
+        yield Reference(self.uri, self.weights_sha256)
+
+
+class PromotionResult(Result):
+    """The result of a PromoteOperator, which runs no job."""
+
+    uri: str
+    """The URI of the champion."""
+    promoted: bool
+    """Whether the model became the champion."""
+    why: str
+    """The reason, also if it did not."""
+    candidate: str
+    """The model that was evaluated, with its version; of several, the best."""
+    metrics: Numbers
+    """Its metrics."""
+    weights_sha256: Digest | None = None
+    """The sha256 of the champion's weights; the key is missing if there is no champion."""
+    replaced: Digest | None = None
+    """The sha256 of the champion's weights before; the key is missing if there was none."""
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the champion."""
+        yield Reference(self.uri, self.weights_sha256)
+
+
+WITHOUT_JOB: dict[str, type[Result]] = {"ensemble": EnsembleResult, "promote": PromotionResult}
+"""What tasks return that run no application: kind of task -> result."""

@@ -31,6 +31,7 @@ from trainyard.etl.scoring.scan import DatasetScan
 from trainyard.models import ensembles
 from trainyard.schemas import model_artifact
 from trainyard.schemas.evaluation import Evaluation
+from trainyard.schemas.results import EvaluationsResult
 from trainyard.schemas.specs.evaluate import EvaluateSpec
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.model.artifacts.trained_model import load_model
@@ -110,6 +111,47 @@ def test_a_split_is_evaluated_over_all_rows_by_slice_and_against_a_baseline(
     assert [e.loss for e in result.examples] == pytest.approx(losses[worst], rel=1e-4)
     assert [e.row["key"] for e in result.examples] == [f"k{i}" for i in worst]
     assert [e.prediction["class_"] for e in result.examples] == [int(predict(model)[i]) for i in worst]
+
+
+def test_each_of_several_models_has_the_evaluation_that_it_has_alone(
+    spark: Any, model: str, worse: str, tmp_path: Path
+) -> None:
+    """The rows are in two tasks with several record batches each, and the champion is one of the models."""
+    rows, uri = datasets.blobs(300, seed=6), str(tmp_path / "storage/dataset")
+    writer = make_frame(spark, rows).repartition(2).write.format("trainyard").mode("overwrite")
+    writer.option("rowsPerBatch", "40").save(uri)
+    key = make_task_key(tmp_path).model_copy(update={"directory": f"{Path(model).parent}/runs/d/r"})
+    spec = EvaluateSpec(
+        task_key=key, models=(model, worse, model), baselines=(worse,), dataset=uri, split="train", slices=("of",),
+        metrics=("accuracy", "auroc"), examples=3, confidence=0.9,
+    )  # fmt: skip
+    result = run(spark, spec, make_log(spec))
+    assert isinstance(result, EvaluationsResult) and [*result.evaluations] == ["model", worse]
+    rows_read = DatasetScan(spark, uri, {"split": "train"})
+    for name, found in zip((model, worse), result.evaluations.values(), strict=True):
+        stored = Evaluation.load(found.evaluation)
+        alone = evaluate(rows_read, [name, worse], spec.metrics, slices=spec.slices, examples=3, confidence=0.9)
+        assert (found.uri, found.rows) == (name, 300) and stored.model.uri == name
+        assert [one.loss for one in stored.examples] == [pytest.approx(one.loss) for one in alone.examples]
+        assert [one.row for one in stored.examples] == [one.row for one in alone.examples]
+        for metric in spec.metrics:
+            assert stored.model.metrics[metric] == pytest.approx(alone.model.metrics[metric], abs=5e-3)
+            by = stored.baselines[0].differences[metric]
+            assert by.value == pytest.approx(alone.baselines[0].differences[metric].value, abs=5e-3)
+            assert (by.value == 0) is (name == worse)
+        assert [part.metrics["accuracy"] for part in stored.model.slices] == [
+            part.metrics["accuracy"] for part in alone.model.slices
+        ]
+
+
+def test_an_error_of_one_of_several_models_names_it(spark: Any, model: str, tmp_path: Path) -> None:
+    """Its forward raises for some rows only, so that it fails in a task."""
+    failing, dataset = str(tmp_path / "model"), datasets.write(tmp_path / "dataset", {"train": datasets.blobs(400)})
+    fit("tests.etl.recipes:failing", dataset=dataset, model=failing, epochs=1, batch_size=100)
+    rows = datasets.blobs(60, seed=6)
+    rows["x"] = np.asarray(rows["x"]) + 1000
+    with pytest.raises(Exception, match=rf"ValueError: too large[\s\S]*It is an error of the model {failing}\."):
+        evaluate(make_frame(spark, rows), [model, failing], ["accuracy"])
 
 
 def test_an_ensemble_is_evaluated_and_predicted_beside_its_members(
@@ -211,7 +253,8 @@ def test_tasks_merge_the_sums_of_all_slices_before_they_reach_the_driver(
     assert {scores.column for scores in result.model.slices} == {"of", "label"}
     keys = [tuple(row.values()) for state in gathered for row in read_sums(state).select(RANGE_KEYS).to_pylist()]
     assert len(keys) == len(set(keys)), "no cell is gathered twice"
-    assert sum(len(read_examples(state)) for state in gathered) == len(result.examples) == 2
+    examples = [text for state in gathered for texts in read_examples(state).values() for text in texts]
+    assert len(examples) == len(result.examples) == 2
 
 
 def test_regression_metrics_equal_scikit_learns_in_one_process(spark: Any, regression: str) -> None:

@@ -98,6 +98,27 @@ def test_a_model_is_evaluated_on_the_version_that_it_was_trained_on_if_no_datase
         pin_models(EvaluateSpec, spec)
 
 
+def test_several_models_are_evaluated_on_the_version_that_all_were_trained_on(tmp_path: Path) -> None:
+    names = [str(tmp_path / name) for name in "ab"]
+    for name in "ab":
+        write_model(tmp_path / name, name.encode(), dataset="/d")
+    spec = {"model": None, "models": names, "baselines": [], "dataset": None, "dataset_version": None}
+    pinned = pin_models(EvaluateSpec, spec)
+    assert (pinned["dataset"], pinned["dataset_version"]) == ("/d", 1)
+    assert [name.partition("@")[0] for name in pinned["models"]] == names
+    write_model(tmp_path / "b", b"later", dataset="/e")
+    with pytest.raises(TrainyardError, match=r"models were trained on several: .*/a@\w+ on /d@1, .*/b@\w+ on /e@1; wr"):
+        pin_models(EvaluateSpec, spec)
+
+
+@pytest.mark.parametrize("option", ["models", "baselines"])
+def test_results_of_a_mapped_training_are_models_beside_others(dag: DAG, option: str) -> None:
+    given = EVALUATE | ({} if option == "baselines" else {"model": None})
+    evaluate = EvaluateOperator(task_id="t", dag=dag, **given | {option: ["c", [MODEL, OTHER]]})
+    pinned = [f"{MODEL['uri']}@{'a' * 16}", f"{OTHER['uri']}@{'b' * 16}"]
+    assert evaluate.locate_fields()[option] == ["c", *pinned]
+
+
 def test_baselines_are_scored_in_the_versions_that_other_tasks_returned(dag: DAG) -> None:
     evaluate = EvaluateOperator(task_id="t", dag=dag, **EVALUATE | {"model": MODEL}, baselines=[OTHER, "c"])
     assert evaluate.locate_fields()["baselines"] == [f"{OTHER['uri']}@{'b' * 16}", "c"]

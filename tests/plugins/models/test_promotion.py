@@ -93,6 +93,54 @@ def test_a_metric_must_be_reached_in_each_slice_also_without_a_champion(champion
     assert promotion.decide(candidate, champion, weights, reached).promoted
 
 
+def of_several(gains: dict[str, float], **fields: Any) -> list[Evaluation]:
+    """Return evaluations of models by name, each better than the champion by some accuracy."""
+    models = [Scores(**scores(name, 4 * name.encode().hex(), accuracy=0.8 + gain)) for name, gain in gains.items()]
+    return [
+        evaluation(model, beside("champion", OLD, accuracy=(gain - 0.01, gain, gain + 0.01)), **fields)
+        for model, gain in zip(models, gains.values(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gains", "rule", "best", "promoted"),
+    [
+        ({"a": 0.02, "b": 0.05, "c": 0.03}, {}, "b", True),
+        ({"a": 0.02, "b": 0.005}, {}, "a", True),
+        ({"a": -0.02, "b": 0.005}, {}, "b", False),
+        ({"a": 0.02, "b": 0.05}, {"required": {"accuracy": 0.9}}, "b", False),
+    ],
+)
+def test_of_several_models_the_best_is_promoted_of_those_that_fulfil_the_rule(
+    gains: dict[str, float], rule: dict[str, Any], best: str, promoted: bool
+) -> None:
+    chosen, verdict = promotion.choose(of_several(gains), "champion", OLD, Rule(metric="accuracy", **rule))
+    assert (chosen.model.uri, verdict.promoted) == (best, promoted)
+    assert verdict.why.startswith(f"the best of {len(gains)} models, accuracy {0.8 + gains[best]:.4g}: accuracy is ")
+
+
+def test_a_model_that_is_better_but_worse_in_a_slice_leaves_the_promotion_to_another_one() -> None:
+    uneven, even = (with_slices(values, [0.9, 0.8, 0.7], "accuracy") for values in ([1, 1, 0.6], [0.9, 0.8, 0.8]))
+    even = even.model_copy(
+        update={"model": even.model.model_copy(update={"uri": "even", "metrics": {"accuracy": 0.8}})}
+    )
+    rule = Rule(metric="accuracy", slice_tolerance=0.0)
+    chosen, verdict = promotion.choose([uneven, even], "champion", OLD, rule)
+    assert (chosen.model.uri, verdict.promoted) == ("even", True)
+
+
+def test_of_several_models_the_one_with_the_smallest_error_is_promoted() -> None:
+    values = {"a": 0.3, "b": 0.1, "c": 0.2}
+    evaluations = [evaluation(Scores(**scores(name, NEW, mae=value))) for name, value in values.items()]
+    assert promotion.choose(evaluations, "none", None, Rule(metric="mae"))[0].model.uri == "b"
+
+
+def test_models_that_were_evaluated_on_different_rows_are_not_compared() -> None:
+    evaluations = of_several({"a": 0.02}) + of_several({"b": 0.05}, split="validation")
+    with pytest.raises(TrainyardError, match=r"different rows: d@1, test; d@1, validation\. Evaluate all .* by one"):
+        promotion.choose(evaluations, "champion", OLD, Rule(metric="accuracy"))
+
+
 @pytest.mark.parametrize("rule", [{"slice_tolerance": 0.0}, {"required_of_slices": {"accuracy": 0.5}}])
 def test_a_rule_of_slices_needs_an_evaluation_with_slices(rule: dict[str, Any]) -> None:
     candidate = evaluation(CANDIDATE, beside("champion", OLD, accuracy=(0.01, 0.02, 0.03)))

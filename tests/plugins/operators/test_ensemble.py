@@ -11,6 +11,7 @@ import pytest
 from airflow.sdk import DAG, Asset
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
+from tests.plugins.contexts import make_context
 from tests.plugins.evaluations import evaluation, scores, write_model
 from trainyard.compat import AirflowException
 from trainyard.errors import TrainyardError
@@ -19,11 +20,14 @@ from trainyard.jobs.lineage import describe_ensemble
 from trainyard.jobs.options.locations import recipes_of_models
 from trainyard.models import promotion
 from trainyard.operators import EnsembleOperator
+from trainyard.planning.paths import run_directory
+from trainyard.report.stages import describe_result
 from trainyard.schemas import model_artifact
 from trainyard.schemas.datasets.manifest import Column
 from trainyard.schemas.evaluation import Scores
 from trainyard.schemas.model_artifact import ModelArtifact
 from trainyard.schemas.promotion import Rule
+from trainyard.schemas.runs import run_record
 from trainyard.schemas.specs.evaluate import EvaluateSpec
 
 
@@ -47,7 +51,7 @@ def write(root: Path, name: str, weights: bytes = b"", **fields: Any) -> ModelAr
 
 def run(**options: Any) -> dict[str, Any]:
     task = EnsembleOperator(**({"task_id": "both", "models": ["a", "b"], "model": "m/both"} | options))
-    return task.execute({"outlet_events": OutletEventAccessors()})  # type: ignore[typeddict-item]
+    return task.execute(make_context(task))
 
 
 def test_an_ensemble_has_copies_of_its_members_and_is_a_result_like_a_training(root: Path) -> None:
@@ -57,6 +61,7 @@ def test_an_ensemble_has_copies_of_its_members_and_is_a_result_like_a_training(r
     assert result == {
         "uri": f"{root.as_uri()}/m/both", "weights_sha256": artifact.weights_sha256,
         "members": [f"{root.as_uri()}/{name}@{one.folder}" for name, one in zip("ab", members, strict=True)],
+        "by": "mean",
     }  # fmt: skip
     assert artifact.ensemble and [member.weight for member in artifact.ensemble.members] == [0.75, 0.25]
     assert [storage.read(f"{root}/m/both/{file.path}") for file in artifact.weights] == [b"a", b"b"]
@@ -65,6 +70,14 @@ def test_an_ensemble_has_copies_of_its_members_and_is_a_result_like_a_training(r
     ]
     card = storage.read(f"{root}/m/both/{artifact.folder}/card.md").decode()
     assert "The mean of 2 models." in card and f"| {root.as_uri()}/a | {members[0].folder} | 0.75 |" in card
+
+
+def test_a_run_record_names_the_members(root: Path) -> None:
+    members = [write(root, name) for name in "ab"]
+    result = run(by="vote")
+    [record] = run_record.read_run(run_directory(root.as_uri(), "toy", "r1"))
+    assert (record.output, record.application, record.status) == (result, "", "succeeded")
+    assert describe_result(record) == f"vote of a@{members[0].folder}, b@{members[1].folder}"
 
 
 def test_results_of_other_tasks_set_the_versions(root: Path) -> None:
@@ -86,7 +99,7 @@ def run_mapped(**options: Any) -> list[str]:
         task = mapped.unmap({"models": models})
         names = {"dag": dag, "task": task, "ti": SimpleNamespace(map_index=index), "params": {}}
         task.render_template_fields(names)
-        uris.append(task.execute({"outlet_events": OutletEventAccessors()})["uri"])
+        uris.append(task.execute(make_context(task))["uri"])
     return uris
 
 
@@ -116,9 +129,9 @@ def test_its_name_and_its_asset_are_those_of_the_task(root: Path) -> None:
     for name in "ab":
         write(root, name)
     events = OutletEventAccessors()
-    result = task.execute({"outlet_events": events})  # type: ignore[typeddict-item]
+    result = task.execute(make_context(task, events))
     assert result["uri"] == f"{root.as_uri()}/toy/both" and task.outlets == [Asset("toy/both")]
-    assert events[Asset("toy/both")].extra == {name: result[name] for name in ("weights_sha256", "members")}
+    assert events[Asset("toy/both")].extra == {name: result[name] for name in ("weights_sha256", "members", "by")}
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,13 @@ DATASET: dict[str, list[Refused]] = {
         ({"price": {"values": "cat"}}, "write a list of values, for example ['cat', 'dog']"),
         ({"price": {"values": 3}}, "write a list of values"), ({"price": {"rows_per_value": 0}}, POSITIVE),
         ({"price": {"min": 2, "max": 1}}, "min=2 is above max=1"), ({3: {}}, TEXT),
+        ({"id": {"unique": 2}}, CHOICE), ({"id": {"unique_with": "day"}}, "write a list of strings, for example ["),
+        ({"id": {"unique": True, "unique_with": ["day"]}}, "unique and unique_with exclude each other"),
+        ({"id": {"severity": "warning"}}, "write 'error' or 'warn'"),
+    ],
+    "expect_rows": [
+        (3, DICT), ({"minimum": 0}, "correct its name, or remove it"), ({"min": -1}, "write 0 or more"),
+        ({"min": 2, "max": 1}, "min=2 is above max=1"), ({"severity": "stop"}, "write 'error' or 'warn'"),
     ],
     "drift": [
         (0.1, DICT), ([], DICT), ({"fail": 0}, POSITIVE), ({"fail": "x"}, NUMBER), ({"stop": 1}, "correct its name"),
@@ -265,8 +272,13 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         ],
         "max_restarts": FROM_ZERO,
         "hang_minutes": POSITIVE_NUMBER,
-        "tensorboard": SWITCH,
-        "mlflow": [*OPTIONAL_STRING, ("http://me:marker@mlflow:5000", "Set MLFLOW_TRACKING_USERNAME")],
+        "trackers": [
+            ("mlflow", "write a list of strings, for example ['tensorboard', 'mlflow']"), (3, LIST), (None, LIST),
+            (["wandb"], "write 'tensorboard' or 'mlflow'"), ([3], DICT),
+            ([{"name": "tensorboard", "uri": "http://x"}], "uri is the server of 'mlflow', and 'tensorboard' has none"),
+            ([{"name": "mlflow", "uri": "http://me:marker@mlflow:5000"}], "Set MLFLOW_TRACKING_USERNAME"),
+        ],
+        "mlflow_conn_id": CONNECTION,
         "formats": [
             ("onnx", "write a list of strings, for example ['onnx', 'mlflow']"), (3, LIST), (None, LIST),
             (["keras"], "write 'mlflow', 'onnx' or 'pt2'"),
@@ -312,7 +324,11 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
     },
     EvaluateOperator: STAGE
     | {
-        "model": LOCATION,
+        "model": [*OPTIONAL_LOCATION, (None, "write one, or several as models=")],
+        "models": [
+            (3, TEXT), ({}, TEXT), (["toy/other", None], TEXT), (["../x"], NAME), ("../x", NAME),
+            (["toy/a"], "model and models exclude each other; remove one of them"),
+        ],
         "dataset": OPTIONAL_LOCATION,
         "metrics": [
             ("accuracy", "write a list, for example ['accuracy']"), (None, LIST),

@@ -9,6 +9,7 @@ from tests.plugins.results import output
 from trainyard.pages import models
 from trainyard.pages.models import Model
 from trainyard.pages.runs import Run
+from trainyard.schemas.results import EvaluationsResult
 from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
@@ -22,6 +23,13 @@ def record(job: str, map_index: int = -1, status: str = "succeeded", **fields: A
         {"task_key": key, "job": job, "application": "a1", "started_at": 1.0, "seconds": 7.0, "status": status}
         | {"output": output(job, **fields)}
     )
+
+
+def several(*evaluations: dict[str, Any]) -> RunRecord:
+    """Return the record of an evaluation of several models."""
+    alone = [output("evaluate", **({"metrics": {}} | fields)) for fields in evaluations]
+    result = {"evaluations": {f"m{number}": one for number, one in enumerate(alone)}, "warnings": []}
+    return record("evaluate", 7).model_copy(update={"result": EvaluationsResult.model_validate(result)})
 
 
 def spec(rate: float, **options: Any) -> TrainSpec:
@@ -41,10 +49,11 @@ def test_a_model_has_the_metrics_of_its_training_and_of_its_evaluations() -> Non
         record("train", 1, weights_sha256=second, metrics={"validation_loss": 0.25}),
         record("evaluate", weights_sha256=second, split="test", metrics={"accuracy": 0.9, "auroc": None}),
         record("evaluate", 0, status="failed"),
+        several({"weights_sha256": first, "split": "other", "metrics": {"mae": 2.0}}, {"weights_sha256": second}),
     ]
     found = models.build_models("file:///s", RUN, records, {"train@1": spec(0.2)})
     assert [(one.task, one.metrics, one.weights) for one in found] == [
-        ("train@0", {"validation_loss": 0.5}, "a" * 16),
+        ("train@0", {"validation_loss": 0.5, "other mae": 2.0}, "a" * 16),
         ("train@1", {"validation_loss": 0.25, "test accuracy": 0.9}, "b" * 16),
     ]
     assert found[1].settings["rate"] == "0.2" and not found[0].settings

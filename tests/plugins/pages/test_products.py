@@ -16,6 +16,7 @@ from trainyard.models import promotion
 from trainyard.pages import products
 from trainyard.schemas.evaluation import Scores
 from trainyard.schemas.promotion import Rule
+from trainyard.schemas.results import EvaluationsResult
 from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
@@ -26,6 +27,10 @@ def record(job: str, fields: dict[str, Any], status: str = "succeeded") -> RunRe
         {"task_key": task_key, "job": job, "application": "a1", "started_at": 1.0, "seconds": 1.0, "status": status}
         | {"output": output(job, **fields)}
     )
+
+
+def record_of_several(evaluations: dict[str, Any]) -> RunRecord:
+    return record("evaluate", {}).model_copy(update={"result": EvaluationsResult(evaluations=evaluations)})
 
 
 def test_every_numeric_metric_is_a_figure_and_evaluations_come_first() -> None:
@@ -41,6 +46,15 @@ def test_every_numeric_metric_is_a_figure_and_evaluations_come_first() -> None:
     ]
     assert figures[1].chart.series[0].values == (0.5, 0.25)
     assert [one.changes for one in figures] == [False, True], "one value needs no chart"
+
+
+def test_each_of_several_models_that_a_task_evaluated_has_figures_of_its_own() -> None:
+    accuracies = {"m/a": 0.9, "m/b": 0.8}
+    evaluations = {name: output("evaluate", metrics={"accuracy": value}) for name, value in accuracies.items()}
+    figures = products.collect_figures([("r1", [record_of_several(evaluations)])])
+    assert [(one.task, one.values) for one in figures] == [
+        ("evaluate m/a", {"r1": 0.9}), ("evaluate m/b", {"r1": 0.8}),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

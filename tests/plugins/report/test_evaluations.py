@@ -8,7 +8,7 @@ from tests.plugins.evaluations import beside, evaluation, scores
 from trainyard.report import evaluations, render
 from trainyard.report.evaluations import Matrix
 from trainyard.schemas.evaluation import Example, Interval, Scores, Slice
-from trainyard.schemas.results import EvaluationResult
+from trainyard.schemas.results import EvaluationResult, EvaluationsResult
 from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
@@ -95,3 +95,21 @@ def test_the_page_shows_everything_and_escapes_every_name(tmp_path: Path) -> Non
     assert "<script>hey" not in page and "<ROC>" not in page
     Path(stored.uri).unlink()
     assert "0.9 (0.8 to 1)" not in render.render_page([record], []), "it was removed since"
+
+
+def test_the_page_has_each_of_several_models_that_a_task_evaluated(tmp_path: Path) -> None:
+    stored = [
+        evaluation(model(accuracy=accuracy).model_copy(update={"uri": f"{tmp_path}/{name}"}))
+        for name, accuracy in (("a", 0.75), ("b", 0.5))
+    ]
+    for one in stored:
+        one.save()
+    results = list(map(EvaluationResult.from_evaluation, stored))
+    key = TaskKey(dag_id="toy", run_id="r", task_id="evaluate", directory=f"{tmp_path}/runs/toy/r")
+    record = RunRecord(
+        task_key=key, job="evaluate", application="a", started_at=0.0, seconds=1.0, status="succeeded",
+        output=EvaluationsResult.from_evaluations(str(tmp_path), results),
+    )  # fmt: skip
+    page = render.render_page([record], [])
+    assert page.count('class="evaluation"') == 2 and "0.75 (0.65 to 0.85)" in page and "0.5 (0.4 to 0.6)" in page
+    assert "<td>a: accuracy 0.75; b: accuracy 0.5</td>" in page

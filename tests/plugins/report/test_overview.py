@@ -8,6 +8,7 @@ import pytest
 
 from tests.plugins.report import example
 from trainyard.report import overview
+from trainyard.schemas.results import EvaluationsResult
 from trainyard.schemas.runs.run_record import RunRecord
 
 DIRECTORY = "file:///runs/digits/r1"
@@ -51,6 +52,15 @@ def test_a_training_without_other_metrics_has_its_validation_loss() -> None:
     )
     metric = overview.find_metric(records)
     assert metric and metric.name == "validation_loss"
+
+
+def test_the_metric_of_an_evaluation_of_several_models_is_that_of_the_first() -> None:
+    records = example.build_records(DIRECTORY)
+    one = records[2].output
+    several = EvaluationsResult(evaluations={"m/a": one, "m/b": one | {"metrics": {"accuracy": 0.5}}})
+    records[2] = records[2].model_copy(update={"result": several})
+    metric = overview.find_metric(records)
+    assert metric and (metric.task, metric.model, metric.name, metric.text) == ("evaluate", "m/a", "accuracy", "0.9947")
 
 
 def test_the_bottleneck_is_the_longest_stage_and_what_limits_it() -> None:

@@ -13,7 +13,8 @@ from tests.plugins.evaluations import beside, evaluation, scores
 from tests.plugins.results import OUTPUTS, output
 from trainyard.errors import TrainyardError
 from trainyard.schemas.evaluation import Scores
-from trainyard.schemas.results import DatasetResult, EvaluationResult, ModelResult
+from trainyard.schemas.references import find_results
+from trainyard.schemas.results import DatasetResult, EvaluationResult, EvaluationsResult, ModelResult
 from trainyard.schemas.runs import run_record
 from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs import SPECS
@@ -86,7 +87,8 @@ def test_a_failure_has_no_result(returned: Any) -> None:
         ("script", {"workers": 2}, "restarts is missing"),
         ("script", None, "write a dict"),
         ("train", output("train", weights_sha256="../x"), "weights_sha256='../x': this value is not valid"),
-        ("ensemble", {"workers": 2}, "there is no job of the kind 'ensemble'"),
+        ("merge", {"workers": 2}, "there is no job of the kind 'merge'"),
+        ("promote", {"uri": "c"}, "promoted is missing; why is missing; candidate is missing; metrics is missing"),
     ],
 )
 def test_a_record_with_another_result_is_refused_in_a_sentence(
@@ -103,6 +105,21 @@ def test_a_record_with_another_result_is_refused_in_a_sentence(
     assert str(refused.value).endswith(reason) and "\n" not in str(refused.value)
     unreadable: dict[str, str] = {}
     assert run_record.read_run(str(tmp_path), unreadable) == [] and list(unreadable) == ["records/t.json"]
+
+
+def test_the_evaluations_of_several_models_have_the_names_of_the_models() -> None:
+    """Two versions of one model are told apart by their version, and a model elsewhere has its URI."""
+    models = [("memory://s/m/a", "a"), ("memory://s/m/b", "b"), ("memory://s/m/b", "c"), ("file:///elsewhere", "d")]
+    results = [
+        EvaluationResult(**output("evaluate", uri=uri, weights_sha256=letter * 64, warnings=["It is bad."]))
+        for uri, letter in models
+    ]
+    record = build_record("evaluate", EvaluationsResult.from_evaluations("memory://s", results))
+    names = ["m/a", f"m/b@{'b' * 16}", f"m/b@{'c' * 16}", "file:///elsewhere"]
+    assert [*record.output["evaluations"]] == names and record.output["evaluations"]["m/a"] == results[0].to_xcom()
+    assert record.output["warnings"] == [f"{name}: It is bad." for name in names]
+    assert RunRecord.from_json(record.to_json()) == record
+    assert {*find_results(record.output)} == {*record.result.references()} if record.result else False
 
 
 def test_the_result_of_an_evaluation_has_the_metrics_that_are_numbers(tmp_path: Path) -> None:

@@ -17,6 +17,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
 from trainyard.files import storage
+from trainyard.schemas.datasets import manifest
+from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.specs.train import TrainSpec
+from trainyard.trainer.group.worker import build_trackers
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.measuring import tracking
 from trainyard.trainer.measuring.tracking import HTTP_DEFAULTS, MLflow, TensorBoard, Tracker
@@ -62,6 +66,21 @@ def runs(server: str, name: str) -> list[tuple[str, dict[str, float], dict[str, 
     return [
         (run.info.status, run.data.metrics, run.data.params) for run in client.search_runs([experiment.experiment_id])
     ]
+
+
+def test_a_worker_has_the_trackers_of_its_spec(batches: str, tmp_path: Path, server: str) -> None:
+    spec = TrainSpec(
+        task_key=TaskKey(dag_id="worker", run_id="r", task_id="t", directory=str(tmp_path)), recipe="a:b",
+        dataset=batches, model="m", trackers=("tensorboard", {"name": "mlflow", "uri": server}),
+    )  # fmt: skip
+    for tracker in build_trackers(spec, manifest.read_current(batches)):
+        with tracker:
+            tracker.epoch(1, {"loss": 0.5})
+    read = EventAccumulator(str(tmp_path / "tensorboard/t"))
+    read.Reload()
+    assert [point.value for point in read.Scalars("loss")] == [0.5]
+    [(status, metrics, params)] = runs(server, "worker")
+    assert (status, metrics, params["recipe"]) == ("FINISHED", {"loss": 0.5}, "a:b")
 
 
 def test_tensorboard_reads_the_metrics_of_every_epoch(batches: str, tmp_path: Path) -> None:
@@ -128,7 +147,7 @@ def test_a_tracker_that_fails_does_not_end_the_training(
 
 
 def test_an_invalid_server_is_refused_before_training() -> None:
-    with pytest.raises(TrainyardError, match=r"mlflow='nonsense://x'.*http://mlflow:5000"):
+    with pytest.raises(TrainyardError, match=r"MLflow at 'nonsense://x'.*http://mlflow:5000"):
         MLflow("nonsense://x", "digits", "r1 train", "runs/r1/train", PARAMS)
 
 

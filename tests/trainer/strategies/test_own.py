@@ -72,3 +72,24 @@ def test_a_class_that_is_no_strategy_is_refused_before_training(
         fit(f"{RECIPES}:linear", dataset=batches, model=str(tmp_path / "model"), strategy=strategy)
     assert message in str(error.value)
     assert not (tmp_path / "model").exists()
+
+
+def test_a_class_trains_with_the_precisions_that_it_declares(
+    folder: Path, batches: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "mean.py").write_text(
+        "from majority import MajorityVote\n\n\nclass Mean(MajorityVote):\n    precisions = ('bfloat16', 'float16')\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+
+    def train_with(name: str, precision: str) -> None:
+        model = str(tmp_path / "model")
+        fit(f"{RECIPES}:plain", dataset=batches, model=model, strategy=name, precision=precision, epochs=1)
+
+    with pytest.raises(TrainyardError, match=r"with precision='float32' or 'bfloat16', and not with 'float16'; write"):
+        train_with("majority:MajorityVote", "float16")
+    with pytest.raises(TrainyardError, match=r"precisions = \('bfloat16', 'float16', 'float32'\)` into the class"):
+        train_with("mean:Mean", "float32")
+    assert not (tmp_path / "model").exists()
+    train_with("mean:Mean", "float16")
+    assert (tmp_path / "model").exists()

@@ -16,6 +16,7 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas.datasets.manifest import Column
 from trainyard.trainer.data.reading import decoding, jagged
 from trainyard.trainer.data.reading.blocks import dtype
+from trainyard.trainer.data.reading.decoding import Decode
 from trainyard.trainer.data.reading.jagged import Jagged
 from trainyard.trainer.model.recipe import Recipe
 
@@ -23,20 +24,27 @@ Values = NDArray[Any] | Tensor | Jagged | Sequence[NDArray[Any]] | Sequence[byte
 """One column of some rows."""
 
 
-def build_batch(recipe: Recipe, inputs: Sequence[Column], columns: Mapping[str, Values]) -> dict[str, Tensor]:
+DecodedRows = dict[tuple[str, Decode], Tensor]
+"""Some rows of columns that models share, by the name of the column and its decoder."""
+
+
+def build_batch(
+    recipe: Recipe, inputs: Sequence[Column], columns: Mapping[str, Values], decoded: DecodedRows | None = None
+) -> dict[str, Tensor]:
     """Return the batch of some rows, as the network of a recipe takes it.
 
     Args:
         recipe: The recipe.
         inputs: The feature columns, as they are in a batch.
         columns: Their values, as for `TrainedModel.output`.
+        decoded: See `TrainedModel.output`.
 
     Raises:
         TrainyardError: See `TrainedModel.output`.
     """
     batch: dict[str, Tensor] = {}
     for column in inputs:
-        batch |= _to_tensors(recipe, column, columns)
+        batch |= _to_tensors(recipe, column, columns, decoded)
     rows = {column.name: batch[column.name].size(0) for column in inputs}
     if len(set(rows.values())) > 1:
         counts = ", ".join(f"{name} {count}" for name, count in rows.items())
@@ -44,7 +52,9 @@ def build_batch(recipe: Recipe, inputs: Sequence[Column], columns: Mapping[str, 
     return batch
 
 
-def _to_tensors(recipe: Recipe, column: Column, columns: Mapping[str, Values]) -> dict[str, Tensor]:
+def _to_tensors(
+    recipe: Recipe, column: Column, columns: Mapping[str, Values], decoded: DecodedRows | None
+) -> dict[str, Tensor]:
     if column.name not in columns:
         raise TrainyardError(
             f"the model takes column {column.name!r} ({column.type}, shape {list(column.shape)}), "
@@ -57,7 +67,7 @@ def _to_tensors(recipe: Recipe, column: Column, columns: Mapping[str, Values]) -
             f"column {column.name!r} is {described}; pass an array or a list with a value for each row."
         )
     if column.name in recipe.decode and not (isinstance(values, Tensor) or _is_decoded(values)):
-        values = decoding.decode_rows(column.name, recipe.decode[column.name], values)
+        values = _decode(column.name, recipe.decode[column.name], values, decoded)
     if column.kind == "list":
         rows = values if isinstance(values, Jagged) else _to_jagged(values, column)
         if rows.values.shape[1:] != column.shape:
@@ -72,6 +82,15 @@ def _to_tensors(recipe: Recipe, column: Column, columns: Mapping[str, Values]) -
     if tensor[:1].numel() not in (math.prod(column.shape), 0):
         raise _shape_error(column, tuple(tensor.shape[1:]))
     return {column.name: _convert(tensor, column).reshape(-1, *column.shape)}
+
+
+def _decode(name: str, decode: Decode, values: Any, decoded: DecodedRows | None) -> Tensor:
+    """Return the rows of a column, decoded; a copy of them where models share them, of which one may change it."""
+    if decoded is None:
+        return decoding.decode_rows(name, decode, values)
+    if (name, decode) not in decoded:
+        decoded[name, decode] = decoding.decode_rows(name, decode, values)
+    return decoded[name, decode].clone()
 
 
 def _is_decoded(values: Values) -> bool:

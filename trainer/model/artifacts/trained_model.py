@@ -21,7 +21,7 @@ from trainyard.schemas.model_artifact import Ensemble, ModelArtifact
 from trainyard.trainer.data.reading.jagged import Jagged
 from trainyard.trainer.model import recipe as recipes
 from trainyard.trainer.model.artifacts import weights
-from trainyard.trainer.model.artifacts.rows import Values, build_batch
+from trainyard.trainer.model.artifacts.rows import DecodedRows, Values, build_batch
 from trainyard.trainer.model.ensemble import EnsembleNetwork, check_members
 from trainyard.trainer.model.network import Network
 from trainyard.trainer.model.recipe import Recipe
@@ -89,7 +89,7 @@ class TrainedModel:
         }
 
     @torch.no_grad()
-    def output(self, columns: Mapping[str, Values]) -> Any:
+    def output(self, columns: Mapping[str, Values], decoded: DecodedRows | None = None) -> Any:
         """Return the output of the model for some rows: of a recipe with heads, a dict of their outputs.
 
         Args:
@@ -97,6 +97,7 @@ class TrainedModel:
                 arrays (length, ...); for a binary column a list, or an array of objects, of bytes. Numbers may have any
                 type, and become those of the column. Texts of a column of categories become its indices; `encode` does
                 that with its integers and booleans, too.
+            decoded: What other models have decoded of these rows, by column and decoder; this one adds what it decodes.
 
         Raises:
             TrainyardError: A column is missing, has another shape than in training, other rows than another column, or
@@ -105,8 +106,9 @@ class TrainedModel:
         texts = {name: values for name, values in columns.items() if self._has_texts(name, values)}
         columns = {**columns, **self.encode(texts)} if texts else columns
         if isinstance(self.network, EnsembleNetwork):
-            return self.network.combine([member.output(columns) for member in self.members])
-        batch = build_batch(self.recipe, self.artifact.inputs, columns)
+            shared = {} if decoded is None else decoded
+            return self.network.combine([member.output(columns, shared) for member in self.members])
+        batch = build_batch(self.recipe, self.artifact.inputs, columns, decoded)
         output = self.network({name: tensor.to(self.device) for name, tensor in batch.items()})
         return tree_map_only(Tensor, Tensor.detach, output)
 

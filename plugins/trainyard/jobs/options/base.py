@@ -53,12 +53,14 @@ class HasOptions(metaclass=_OptionsType):
         OUTPUT: The option that names what the task writes, or None; of a job, the field of the spec of the type
             `Output`.
         PARAMETERS: The keyword arguments that the class and its bases accept, by name.
+        HAS_RECORD: Whether its task has a run record, so that its end changes the report.
     """
 
     SPEC: ClassVar[type[Part]] = Part
     OPTIONS: ClassVar[type[Part]] = Part
     OUTPUT: ClassVar[str | None] = None
     PARAMETERS: ClassVar[Mapping[str, inspect.Parameter]] = {}
+    HAS_RECORD: ClassVar[bool] = False
     template_fields: ClassVar[Sequence[str]] = ()
     template_fields_renderers: ClassVar[dict[str, str]] = {}
     is_one_of_several: bool

@@ -182,6 +182,7 @@ def missing_code(model: type[JobSpec], fields: Mapping[str, Any], dag_file: Path
 
 def recipes_of_models(model: type[JobSpec], spec: Mapping[str, Any]) -> list[str]:
     """Return the recipes of the models that a job applies; loading the models imports them."""
-    known = [name for _, name in find_all(model, spec, Kind.APPLIED_MODEL) if not is_pending(name)]
+    named = [name for _, name in find_all(model, spec, Kind.APPLIED_MODEL)]
+    known = [name for name in named if isinstance(name, str) and not is_pending(name)]
     found = [model_artifact.find(name)[1] for name in known if model_artifact.exists(name)]
     return [recipe for artifact in found for recipe in artifact.recipes]

@@ -69,6 +69,7 @@ class DatasetOperator(SparkStageOperator):
         partition: str | None = None,
         force: Templated[bool] = False,
         expect: dict[str, dict[str, Any]] | None = None,
+        expect_rows: dict[str, Templated[int]] | None = None,
         drift: dict[str, Templated[float] | Sequence[str]] | None = None,
         splits: dict[str, Templated[float]] = default(ExportSpec, "splits"),
         split_by: str | None = None,

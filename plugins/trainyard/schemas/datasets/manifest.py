@@ -141,8 +141,8 @@ class Provenance(Part):
 
     `fingerprint` is a hash of source files, tables, code and options: equal fingerprints give equal datasets. `model`
     is the sha256 of the weights whose features or predictions the rows have. `source_versions` has the version of each
-    source that has versions, by its name. `warnings` name columns that have drifted, splits without rows, and
-    partitions with features of other weights.
+    source that has versions, by its name. `warnings` name what is not as expected, columns that have drifted, splits
+    without rows, and partitions with features of other weights.
     """
 
     application: ApplicationId

@@ -51,6 +51,7 @@ class Phase(StrEnum):
     WORKER_WAIT = "wait for workers", "worker-wait"
     READ_SOURCE = "read source", "data"
     PREPARE = "prepare", "data"
+    FIND_DUPLICATES = "find duplicates", "data"
     FIT = "fit", "data"
     WRITE_DATASET = "write dataset", "write"
     EVALUATE = "evaluate", "score"

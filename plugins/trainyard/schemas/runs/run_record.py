@@ -1,4 +1,6 @@
-"""The run record: the outcome of an application, written by its driver as its last act.
+"""The run record: the outcome of a task, written by the driver of its application as its last act.
+
+A task that runs no application, such as a promotion, writes its own.
 
 `DIRECTORY/records/TASK.json` holds the newest attempt of a task. This record, not the exit status of a client, decides
 whether a job succeeded. `DIRECTORY/results/TASK` names the application whose record was last used as the task's result.
@@ -12,7 +14,7 @@ from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, field_s
 
 from trainyard.files import storage, uris
 from trainyard.schemas.document import Document, name_non_finite
-from trainyard.schemas.results import Result
+from trainyard.schemas.results import WITHOUT_JOB, Result
 from trainyard.schemas.specs import SPECS
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.types import ApplicationId, ErrorText
@@ -30,11 +32,11 @@ class RunRecord(Document):
     task_key: TaskKey
     """The attempt."""
     job: str
-    """The kind of job, for example "train"."""
+    """The kind of job, for example "train"; or of task, for example "promote"."""
     application: ApplicationId
-    """The id of the application."""
+    """The id of the application; "" for a task that runs none."""
     started_at: float
-    """When the driver started, in seconds since the epoch."""
+    """When the driver, or the task, started, in seconds since the epoch."""
     seconds: float
     """How long it ran."""
     status: Literal["succeeded", "failed"]
@@ -56,12 +58,16 @@ class RunRecord(Document):
         """Parse what the job returned, as its spec names it. A failed job has returned nothing."""
         if fields.data.get("status") != "succeeded":
             return None
-        if (spec := SPECS.get(f"{fields.data.get('job')} spec")) is None:
-            raise ValueError(f"there is no job of the kind {fields.data.get('job')!r}")
+        job = fields.data.get("job")
+        spec, other = SPECS.get(f"{job} spec"), WITHOUT_JOB.get(str(job))
         try:
-            return spec.RESULT.model_validate(value)
+            if spec:
+                return spec.parse_result(value)
+            if other:
+                return other.model_validate(value)
         except ValidationError as error:
             raise ValueError(complaints(error)) from None
+        raise ValueError(f"there is no job of the kind {job!r}")
 
     @field_serializer("result")
     def _dump_result(self, result: Result | None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from trainyard.schemas.references import Reference, find_results, refer_to_model
 from trainyard.schemas.results import DatasetResult
 from trainyard.schemas.specs.categories import Categories
 from trainyard.schemas.specs.fields import AppliedModel, ImportPath, Name, NonEmptyText, Output, Params
-from trainyard.schemas.specs.source import Drift, Expectation, ReadsSources, refuse_overlap
+from trainyard.schemas.specs.source import Drift, Expectation, ReadsSources, RowCount, refuse_overlap
 from trainyard.schemas.types import SPLIT_NAME, VALID_SPLIT_NAME
 
 FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
@@ -84,8 +84,12 @@ class ExportSpec(ReadsSources):
     skip_unchanged: bool = False
     """Whether the job writes nothing if the versions of its tables are those of the dataset. The operator decides."""
     expect: dict[str, Expectation] = {}
-    """Data quality checks: column -> a dict of `min`, `max`, `nulls` (largest fraction), `values` (the only values) and
-    `rows_per_value` (fewest rows). A violation fails the task, and nothing is kept."""
+    """Data quality checks: column -> a dict of `min`, `max`, `nulls` (largest fraction), `values` (the only values),
+    `rows_per_value` (fewest rows), and `unique` (no value twice) or `unique_with` (with other columns). A violation
+    fails the task, and nothing is kept; with `severity` `warn` it is a warning."""
+    expect_rows: RowCount | None = None
+    """How many rows the export writes, for example `{"min": 1000, "max": 2000}`; with `severity` `warn` another number
+    is a warning."""
     drift: Drift | None = None
     """How far columns may drift from the previous version, as a population stability index, for example `{"warn": 0.1,
     "fail": 0.25, "columns": ["age", "city"]}`; by default all columns but dates and times. None does not compare."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from trainyard.schemas.document import Document, Part
 from trainyard.schemas.references import Reference
@@ -40,6 +40,15 @@ class JobSpec(Document):
     def references(self) -> Iterator[Reference]:
         """Yield the versions of datasets and models that the spec names."""
         yield from ()
+
+    @classmethod
+    def parse_result(cls, value: Any) -> Result:
+        """Parse what the job has returned.
+
+        Raises:
+            pydantic.ValidationError: It is not a result of this job.
+        """
+        return cls.RESULT.model_validate(value)
 
     def place(self, uri: str) -> Self:
         """Return the spec as one that lies at `DIRECTORY/specs/TASK.json`, or `DIRECTORY/attempts/TASK/N.json`.

@@ -7,14 +7,30 @@ import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from trainyard.schemas.document import Part
 from trainyard.schemas.references import Reference
-from trainyard.schemas.specs.fields import Inlined, Location, Name, SparkText, as_texts, refuse_secrets
+from trainyard.schemas.specs.fields import (
+    Inlined,
+    Location,
+    Name,
+    SparkText,
+    as_texts,
+    refuse_secrets,
+    refuse_string,
+)
 from trainyard.schemas.specs.job import JobSpec
 from trainyard.schemas.validation.complaints import NOT_GIVEN
 from trainyard.schemas.validation.secrets import IN_CREDENTIAL_STORE, REDACTED, find_secrets
@@ -184,8 +200,12 @@ class ReadsSources(JobSpec):
             yield from source.references()
 
 
+Severity = Literal["error", "warn"]
+"""Whether what is not as expected fails an export, or is a warning."""
+
+
 class Expectation(Part):
-    """Checks of a column, in each split."""
+    """Checks of a column, in each split; `unique` in all splits together."""
 
     min: float | None = None
     """The smallest value."""
@@ -197,12 +217,45 @@ class Expectation(Part):
     """The only values."""
     rows_per_value: PositiveInt | None = None
     """The fewest rows of each value: of those in `values`, or else of those that occur."""
+    unique: bool = False
+    """Whether no two rows have the same value. Rows with a null do not count."""
+    unique_with: Annotated[tuple[Name, ...], refuse_string("day", "hour")] = ()
+    """Other columns: no two rows have the same values in this column and all of these."""
+    severity: Severity = "error"
+    """`error` fails the export, `warn` warns."""
+
+    @property
+    def key(self) -> tuple[str, ...] | None:
+        """The columns beside this one that identify a row; None if no key is expected."""
+        return self.unique_with if self.unique_with or self.unique else None
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Expectation:
-        if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError(f"min={self.min:g} is above max={self.max:g}")
+        _check_order(self.min, self.max)
+        if self.unique and self.unique_with:
+            raise ValueError("unique and unique_with exclude each other: what is unique alone is so with other columns")
         return self
+
+
+class RowCount(Part):
+    """The number of rows that an export is expected to write."""
+
+    min: NonNegativeInt | None = None
+    """The smallest number."""
+    max: NonNegativeInt | None = None
+    """The largest number."""
+    severity: Severity = "error"
+    """`error` fails the export, `warn` warns."""
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> RowCount:
+        _check_order(self.min, self.max)
+        return self
+
+
+def _check_order(low: float | None, high: float | None) -> None:
+    if low is not None and high is not None and low > high:
+        raise ValueError(f"min={low:g} is above max={high:g}")
 
 
 class Drift(Part):

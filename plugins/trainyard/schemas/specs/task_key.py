@@ -48,6 +48,11 @@ class TaskKey(Part):
         digest = hashlib.sha256(name.encode()).hexdigest()[:8]
         return f"{name.encode()[: _MAX_BYTES - len(digest) - 1].decode(errors='ignore')}-{digest}"
 
+    @property
+    def root(self) -> str:
+        """The storage root, of which the run's directory is `ROOT/runs/DAG/RUN`."""
+        return self.directory.rstrip("/").rsplit("/", 3)[0]
+
     def place(self, uri: str) -> Self:
         """Return the key of a document of this task, which lies at `DIRECTORY/FOLDER/TASK.json`.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
+    BeforeValidator,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
@@ -91,8 +92,8 @@ class TrainOptions(Part):
 
 
 def refuse_combinations(strategy: StrategyOptions, options: TrainOptions) -> None:
-    """Raise ValueError for a strategy and options that exclude each other."""
-    if options.precision == "float16" and not strategy.SCALED:
+    """Raise ValueError for a strategy and options that exclude each other. Workers check a strategy of the user's."""
+    if options.precision == "float16" and not (strategy.SCALED or isinstance(strategy, OwnStrategy)):
         raise ValueError(
             f"strategy={strategy.name!r} and precision='float16' exclude each other: the loss scale may differ "
             "between workers; write precision='bfloat16'"
@@ -128,6 +129,32 @@ class Mixed(Part):
     """Its version, by default the newest."""
     share: Annotated[float, Field(gt=0, lt=1)]
     """The fraction of each epoch's rows."""
+
+
+class TrackerOptions(Part):
+    """Where the metrics of each epoch go, beside the report."""
+
+    name: Literal["tensorboard", "mlflow"]
+    """`tensorboard` writes event files to `tensorboard/TASK` in the run's directory; `mlflow` records a run in the
+    experiment with the DAG's name."""
+    uri: MLflowServer | None = None
+    """The tracking server of `mlflow`, for example `http://mlflow:5000`. By default that of the operator's
+    `mlflow_conn_id`."""
+
+    @model_validator(mode="after")
+    def _check_uri(self) -> Self:
+        if self.uri and self.name != "mlflow":
+            raise ValueError(f"uri is the server of 'mlflow', and {self.name!r} has none; remove it")
+        return self
+
+
+def _named(value: Any) -> Any:
+    """Replace the name of a tracker by its default options."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+Tracker = Annotated[TrackerOptions, BeforeValidator(_named)]
+"""A tracker's options, as an object, a dict, or the tracker's name."""
 
 
 class TrainSpec(GroupSpec):
@@ -173,10 +200,9 @@ class TrainSpec(GroupSpec):
     name."""
     hang_minutes: PositiveFloat = 15.0
     """A group without progress for this long is ended and restarted."""
-    tensorboard: bool = False
-    """Whether to write TensorBoard event files to `tensorboard/TASK` in the run's directory."""
-    mlflow: MLflowServer | None = None
-    """The MLflow tracking server, for example `http://mlflow:5000`. The experiment has the DAG's name."""
+    trackers: Annotated[tuple[Tracker, ...], refuse_string("tensorboard", "mlflow")] = ()
+    """Where the metrics of each epoch go too: `tensorboard`, `mlflow`, or a dict of `name` and `uri` for another server
+    than that of `mlflow_conn_id`: `["tensorboard", {"name": "mlflow", "uri": "http://mlflow:5000"}]`."""
     formats: Annotated[tuple[Format, ...], refuse_string("onnx", "mlflow")] = ()
     """Formats to write the model in too: `onnx`, `pt2` (torch.export) or `mlflow`."""
     epoch_models: bool = False

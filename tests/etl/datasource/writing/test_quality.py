@@ -15,7 +15,7 @@ from trainyard.errors import TrainyardError, reason
 from trainyard.etl.datasource.writing.quality import check_drift, check_expectations, compare_models, measure_drift
 from trainyard.schemas.datasets import manifest, versions
 from trainyard.schemas.datasets.manifest import Column, Partition, Provenance, Split, Statistics
-from trainyard.schemas.specs.source import Drift, Expectation
+from trainyard.schemas.specs.source import Drift, Expectation, RowCount
 
 PRICE = Statistics(count=90, nulls=10, mean=(5.0,), std=(2.0,), min=(-1.0,), max=(9.5,))
 KIND = Statistics(count=100, values={"cat": 97, "dog": 3})
@@ -43,6 +43,40 @@ def find_problems(column: str, statistics: Statistics, kind: str = "double", **e
 )
 def test_data_that_meets_expectations_is_accepted(column, statistics, expected):
     assert find_problems(column, statistics, **expected) == ""
+
+
+def test_what_is_not_as_expected_is_a_warning_where_that_is_its_severity() -> None:
+    columns = [Column(name="price", kind="scalar", type="double"), Column(name="kind", kind="scalar", type="string")]
+    split = Split(rows=100, shards=(), statistics={"price": PRICE, "kind": KIND})
+    warned = {"price": Expectation(min=0, severity="warn"), "kind": Expectation(nulls=0)}
+    rows = RowCount(min=1000, severity="warn")
+    splits = {"train": split, "test": split}
+    assert check_expectations("d", columns, splits, warned, rows) == (
+        "split train, column price: expected min 0, found -1",
+        "split test, column price: expected min 0, found -1",
+        "all rows: expected min 1,000 rows, found 200",
+    )
+    failing = warned | {"kind": Expectation(values=["cat"])}
+    with pytest.raises(TrainyardError, match=r"found\ntrain  kind    one of cat  dog \(3 rows\)\ntest .*\nCorrect"):
+        check_expectations("d", columns, splits, failing, rows)
+
+
+@pytest.mark.parametrize(
+    ("expected", "row"),
+    [
+        ({"min": 101}, "all            min 101 rows  100"),
+        ({"max": 9}, "max 9 rows  100"),
+        ({"min": 100, "max": 100}, ""),
+    ],
+)
+def test_the_rows_of_all_splits_together_are_counted(expected: dict[str, int], row: str) -> None:
+    splits = {name: Split(rows=rows, shards=(), statistics={}) for name, rows in (("train", 80), ("test", 20))}
+    try:
+        check_expectations("d", [], splits, {}, RowCount(**expected))
+        message = ""
+    except TrainyardError as error:
+        message = str(error)
+    assert row in message and bool(message) is bool(row)
 
 
 @pytest.mark.parametrize(
