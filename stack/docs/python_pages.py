@@ -29,13 +29,16 @@ INTERFACE: Mapping[str, Names] = {
     "Scripts": {"trainyard.trainer": ("store_checkpoints", "report_metrics")},
     "Datasets": {
         "trainyard.trainer": (
-            "Dataset", "Portion", "decode_rgb", "decode_gray", "CenterCrop", "RandomResizedCrop", "TrainyardDataModule", "TrainyardTrainer",
+            "Dataset", "Portion", "decode_rgb", "decode_gray", "CenterCrop", "RandomResizedCrop", "TrainyardDataModule",
+            "TrainyardTrainer",
         ),
         "trainyard.etl": ("register",),
     },
     "Models": {"trainyard.trainer": ("load_model", "TrainedModel", "export")},
     "DataFrames": {
-        "trainyard.etl": ("shrink_images", "DatasetScan", "evaluate", "predict", "features", "TrainyardEstimator", "TrainyardModel"),
+        "trainyard.etl": (
+            "shrink_images", "DatasetScan", "evaluate", "predict", "features", "TrainyardEstimator", "TrainyardModel",
+        ),
     },
 }  # fmt: skip
 DOCUMENTS: Mapping[str, Names] = {
