@@ -129,6 +129,6 @@ class Session:
         """Record the last reports of a script that has ended, and store its files; see `CheckpointStorer.finish`."""
         self.record_reports()
         self._current.is_judged = False
-        self._recorder.end_epoch()
+        self._recorder.end()
         if self._storer:
             self._storer.finish(take_last, seconds)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.trainer.group.test_unchanged_scripts import run
 from trainyard.errors import TrainyardError
-from trainyard.report.curves import read_epochs
+from trainyard.report.curves import read_points
 from trainyard.schemas.runs import events as event_log
 from trainyard.trainer.group import script
 
@@ -40,7 +40,7 @@ def test_a_script_that_lost_a_worker_resumes_from_what_it_has_stored(spark: Any,
         losses[name] = read_losses(folder / "losses")
         assert result["restarts"] == int(fault != "none")
         assert result["metrics"]["loss"] == pytest.approx(losses[name][-1][1])
-        points = read_epochs(event_log.read(str(folder / "run")))
+        points = read_points(event_log.read(str(folder / "run")))
         assert [(point["epoch"], point["loss"]) for point in points] == [
             (int(epoch), pytest.approx(loss)) for epoch, loss in dict(losses[name]).items()
         ]
