@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import time
-from contextlib import suppress
 from datetime import timedelta
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -77,9 +76,10 @@ def run(
         except BaseException as error:  # also of sys.exit() in a recipe
             outcome = build_failure(rank, error, clock)
             heartbeats.report_failure(outcome)
-        for tracker in trackers:  # after the report: a server or storage that is down may take minutes
-            with suppress(Exception):
-                tracker.finish(outcome.error is None)
+        if trackers:  # after the report: a server or storage that is down may take minutes
+            from trainyard.trainer.measuring.tracking import finish
+
+            finish(trackers, outcome.error is None)
         end_process_group(abort=outcome.error is not None)
         events.close()
     if outcome.is_cause:
@@ -108,7 +108,7 @@ def _train(
         world = join_group(context, driver, timedelta(minutes=spec.hang_minutes) + COLLECTIVE_MARGIN, cores)
     manifest, *others = datasets
     if world.is_main:
-        trackers += _build_trackers(spec, manifest)
+        trackers += _open_trackers(spec, manifest)
     result = fit(
         spec.recipe, recipe_params=spec.recipe_params, loop=spec.loop, loop_params=spec.loop_params,
         dataset=spec.dataset, model=spec.model, start_from=spec.start_from,
@@ -151,16 +151,9 @@ def _build_result(spec: TrainSpec, manifest: DatasetManifest, world: World, resu
     } | result.gpu
 
 
-def _build_trackers(spec: TrainSpec, manifest: DatasetManifest) -> list[Tracker]:
-    from trainyard.trainer.measuring.tracking import MLflow, TensorBoard
+def _open_trackers(spec: TrainSpec, manifest: DatasetManifest) -> list[Tracker]:
+    from trainyard.trainer.measuring.tracking import open_trackers
 
     fields = {"recipe", "recipe_params", "loop", "loop_params", "dataset", "mix", "workers", "strategy"}
     params = spec.model_dump(include=fields) | spec.options.model_dump() | {"dataset_hash": manifest.content_hash}
-    key = spec.task_key
-    trackers: list[Tracker] = []
-    if spec.tensorboard:
-        trackers.append(TensorBoard(uris.join(key.directory, "tensorboard", key.task), params))
-    if spec.mlflow:
-        identity = uris.join(key.directory, key.task)
-        trackers.append(MLflow(spec.mlflow, key.dag_id, f"{key.run_id} {key.task}", identity, params))
-    return trackers
+    return open_trackers(spec.task_key, spec.tensorboard, spec.mlflow, params)

@@ -10,6 +10,7 @@ from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.runs.worker_progress import ScriptProgress
 from trainyard.trainer.measuring.phases import CurrentPhase
 from trainyard.trainer.scripts.reports import Report
+from trainyard.trainer.scripts.tracking import BackgroundTracking
 
 FULL_POINTS = 1_000
 """How many points of a curve are all kept: of the next as many every second one, then every third one, and so on."""
@@ -25,11 +26,14 @@ class MetricRecorder:
         events: The events of the worker, whose counters "epoch" and "step" have a point for each of them.
         current: What the worker's heartbeats show.
         is_main: Whether this is rank 0, whose metrics are shown.
+        tracking: What gets the points of the curves too.
     """
 
-    def __init__(self, events: EventLog, current: CurrentPhase, is_main: bool) -> None:
+    def __init__(
+        self, events: EventLog, current: CurrentPhase, is_main: bool, tracking: BackgroundTracking | None = None
+    ) -> None:
         self._current, self._is_main = current, is_main
-        self._epochs, self._steps = Curve(events, "epoch"), Curve(events, "step")
+        self._epochs, self._steps = Curve(events, "epoch", tracking), Curve(events, "step", tracking)
         self._calls = 0
 
     def record(self, report: Report) -> None:
@@ -61,10 +65,11 @@ class Curve:
     Args:
         events: Where they are written.
         axis: What the numbers count, which is the name of the counter: "epoch" or "step".
+        tracking: What gets them too.
     """
 
-    def __init__(self, events: EventLog, axis: str) -> None:
-        self._events, self._axis = events, axis
+    def __init__(self, events: EventLog, axis: str, tracking: BackgroundTracking | None) -> None:
+        self._events, self._axis, self._tracking = events, axis, tracking
         self._place = 0
         self._values: dict[str, float] = {}
         self._points = 0
@@ -83,6 +88,8 @@ class Curve:
             return
         if is_last or self._points % (1 + self._points // FULL_POINTS) == 0:
             self._events.counter(self._axis, **{self._axis: self._place, **self._values})
+            if self._tracking:
+                self._tracking.add(self._place, self._values)
         self._points, self._values = self._points + 1, {}
         if time.monotonic() > self._flushed_at + FLUSH_SECONDS:
             self._flushed_at = time.monotonic()

@@ -31,6 +31,8 @@ class ScriptOperator(WorkerGroupOperator):
         max_restarts: Templated[int] = default(ScriptSpec, "max_restarts"),
         hang_minutes: Templated[float] = default(ScriptSpec, "hang_minutes"),
         checkpoints_of: str = default(ScriptSpec, "checkpoints_of"),
+        tensorboard: Templated[bool] = default(ScriptSpec, "tensorboard"),
+        mlflow: str | None = None,
         cwd: str | None = None,
         grace_seconds: Templated[float] = default(ScriptSpec, "grace_seconds"),
         **kwargs: Any,

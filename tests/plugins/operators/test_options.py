@@ -53,6 +53,7 @@ LABEL: list[Refused] = [*STRING, ("", "write 1 or more characters"), (" ", "writ
 OPTIONAL_LABEL = [case for case in LABEL if case[0] is not None]
 CONNECTION: list[Refused] = [*STRING, ("", "write 1 or more characters")]
 SWITCH: list[Refused] = [("perhaps", CHOICE), (2, CHOICE), (None, CHOICE), ([], CHOICE)]
+MLFLOW = [*OPTIONAL_STRING, ("http://me:marker@mlflow:5000", "Set MLFLOW_TRACKING_USERNAME")]
 OPTIONAL_SWITCH = [case for case in SWITCH if case[0] is not None]
 STRINGS: list[Refused] = [("x", f"{LIST}, for example ['x']"), (3, LIST), ([3], f"{TEXT}, for example '3'"), ({}, LIST)]
 LIST_OF_STRINGS: list[Refused] = [("x", "write a list of strings, for example"), *STRINGS[1:], (None, LIST)]
@@ -266,7 +267,7 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         "max_restarts": FROM_ZERO,
         "hang_minutes": POSITIVE_NUMBER,
         "tensorboard": SWITCH,
-        "mlflow": [*OPTIONAL_STRING, ("http://me:marker@mlflow:5000", "Set MLFLOW_TRACKING_USERNAME")],
+        "mlflow": MLFLOW,
         "formats": [
             ("onnx", "write a list of strings, for example ['onnx', 'mlflow']"), (3, LIST), (None, LIST),
             (["keras"], "write 'mlflow', 'onnx' or 'pt2'"),
@@ -306,6 +307,8 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         "workers": WORKERS,
         "max_restarts": FROM_ZERO,
         "hang_minutes": POSITIVE_NUMBER,
+        "tensorboard": SWITCH,
+        "mlflow": MLFLOW,
         "checkpoints_of": [("rank 1", "write 'rank 0' or 'all ranks'"), (1, "write 'rank 0' or 'all ranks'")],
         "cwd": [(3, TEXT)],
         "grace_seconds": [("x", NUMBER), (-1, "write 0 or more"), (None, NUMBER)],

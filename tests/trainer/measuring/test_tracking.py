@@ -73,6 +73,20 @@ def test_tensorboard_reads_the_metrics_of_every_epoch(batches: str, tmp_path: Pa
     assert [point.value for point in points] == pytest.approx([epoch["loss"] for epoch in epochs])
 
 
+def test_points_that_come_together_are_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    replace = storage.replace
+    monkeypatch.setattr(storage, "replace", lambda uri, data: (written.append(uri), replace(uri, data)))
+    with TensorBoard(str(tmp_path / "board"), PARAMS) as board:
+        board.epochs([(step, {"loss": 1 / step}) for step in (1, 2, 3)])
+        assert len(written) == 1
+    read = EventAccumulator(str(tmp_path / "board"))
+    read.Reload()
+    assert [(point.step, point.value) for point in read.Scalars("loss")] == [
+        (step, pytest.approx(1 / step)) for step in (1, 2, 3)
+    ]
+
+
 def test_event_files_are_written_to_any_storage(batches: str, tmp_path: Path) -> None:
     train(batches, tmp_path, TensorBoard("memory://board/train", PARAMS))
     (name,) = storage.list_names("memory://board/train")

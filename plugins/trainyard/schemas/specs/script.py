@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from trainyard.schemas.results import ScriptResult
-from trainyard.schemas.specs.fields import Arguments, Module, Workers
+from trainyard.schemas.specs.fields import Arguments, MLflowServer, Module, Workers
 from trainyard.schemas.specs.job import GroupSpec
 
 
@@ -34,6 +34,11 @@ class ScriptSpec(GroupSpec):
     checkpoints_of: Literal["rank 0", "all ranks"] = "rank 0"
     """Whose files in the folder TRAINYARD_CHECKPOINTS are stored; they are restored on all ranks. `all ranks` is for a
     state that each rank writes a part of."""
+    tensorboard: bool = False
+    """Whether to write what rank 0 reports to TensorBoard event files, `tensorboard/TASK` in the run's directory."""
+    mlflow: MLflowServer | None = None
+    """The MLflow tracking server that gets what rank 0 reports, for example `http://mlflow:5000`. The experiment has
+    the DAG's name."""
     cwd: str | None = None
     """The working directory, relative to the folder of the shipped code, or absolute. By default the script's own
     folder, in a copy of the code that each worker has."""
