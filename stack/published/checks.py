@@ -18,14 +18,15 @@ class Check:
 
     Attributes:
         pattern: A regular expression that some lines have. Its group, if it has one, is a number.
-        min_lines: How many lines have to match.
+        lines: How many lines of all workers have to match; 0 for any number. It shows that workers share their rows,
+            or that one of them alone reports.
         min_last: The smallest number in the last line.
         max_last: The largest number in the last line.
         has_fallen: Whether the number in the last line has to be smaller than that in the first one.
     """
 
     pattern: str
-    min_lines: int = 1
+    lines: int = 0
     min_last: float = -math.inf
     max_last: float = math.inf
     has_fallen: bool = False
@@ -48,8 +49,8 @@ def examine(check: Check, log: str) -> Finding:
     """Return what a check finds in the lines of the workers in the log of a task."""
     lines = [ESCAPES.sub("", line[1]) for text in log.splitlines() if (line := WORKER_LINE.search(text))]
     matches = [match for line in lines if (match := re.search(check.pattern, line))]
-    if len(matches) < check.min_lines:
-        return Finding("", f"{len(matches)} lines match {check.pattern}, not {check.min_lines}")
+    if not matches or len(matches) != (check.lines or len(matches)):
+        return Finding("", f"{len(matches)} lines match {check.pattern}, not {check.lines or 'one or more'}")
     evidence = " ".join(matches[-1].string[matches[-1].start() :].split())
     return Finding(evidence, _judge(check, [float(match[1]) for match in matches if match.groups()]))
 

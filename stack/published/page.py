@@ -19,7 +19,8 @@ make scripts NAMES="imagenet accelerate"  # these scripts; the results of the ot
 
 Each is fetched from GitHub at the commit that its link names. On a machine without a network, the variable
 `TRAINYARD_MIRROR` names a folder with git directories `OWNER/NAME`. Data are small and written on the spot: digits of
-scikit-learn in the formats of MNIST and of images in folders, and text of a few words.
+scikit-learn in the formats of MNIST and of images in folders, and text of a few words. What the examples of Accelerate
+download, GLUE with its metric and BERT, are small local ones in folders of these names, which both libraries prefer.
 
 In a DAG, put the clone below the DAG's folder, and name the script by its path, as in `build/published/NAME/dags`:
 
@@ -34,14 +35,15 @@ A folder is shipped whole, so that the script finds the modules and files beside
 
 TRAINS = """## Scripts that train
 
-`DATA` is the folder with the data. *Also needed* is what is needed beside the arguments, and what to know. The last
-line of the output that was checked shows that the training was right, not how good it can be.
+`DATA` is the folder with the data. *Also needed* is what is needed beside the arguments, and what to know. The output
+is the last line that was checked: it shows that the script trained, not how well it can. How many lines there are is
+checked too, as it shows that workers share their rows, or that one of them reports.
 """
 
 STOPS = """## Scripts that do not train here
 
-They end with a message of their own, whoever starts them: they need GPUs or a network, and no change for Trainyard.
-Their messages are checked, their training was not tried.
+They end with a message of their own: they need GPUs, a network, or another version of a package. The messages are
+checked; with what the scripts need they were not tried.
 """
 
 

@@ -81,7 +81,7 @@ SCRIPTS = (
     ),
     Script(
         "imagenet", PYTORCH, "imagenet/main.py",
-        Check(r"Epoch: \[\d\].*Loss \S+ \(([\d.e+-]+)\)", 4, has_fallen=True),
+        Check(r"Epoch: \[\d\].*Loss \S+ \(([\d.e+-]+)\)", 16, has_fallen=True),
         (DATA, "--arch", "resnet18", "--epochs", "2", "--print-freq", "3", "--lr", "0.01", "--batch-size", "8",
          "--workers", "1", "--dist-backend", "gloo", "--dist-url", "env://"),
         data="images",
@@ -140,17 +140,17 @@ SCRIPTS = (
     ),
     Script(
         "fabric", LIGHTNING, "examples/fabric/image_classifier/train_fabric.py",
-        Check(r"Test set: Average loss: [\d.]+, Accuracy: \((\d+)%\)", 2, min_last=80), ("--epochs", "1"), FABRIC,
+        Check(r"Test set: Average loss: [\d.]+, Accuracy: \((\d+)%\)", 2, min_last=70), ("--epochs", "1"), FABRIC,
         "mnist", "Datasets", note="the variables are those that `fabric run` sets for two devices",
     ),
     Script(
         "fabric-kfold", LIGHTNING, "examples/fabric/kfold_cv/train_fabric.py",
-        Check(r"Average acc: (?:tensor\()?([\d.]+)", 2, min_last=80), ("--epochs", "1", "--folds", "2"), FABRIC,
+        Check(r"Average acc: (?:tensor\()?([\d.]+)", 2, min_last=50), ("--epochs", "1", "--folds", "2"), FABRIC,
         "mnist", "Datasets",
     ),
     Script(
         "autoencoder", LIGHTNING, "examples/pytorch/basics/autoencoder.py",
-        Check(r"test_loss\S* *\D*([\d.]+)", max_last=0.1),
+        Check(r"test_loss\S* +\W* +([\d.]+)", 1, max_last=0.07),
         ("--trainer.accelerator", "cpu", "--trainer.devices", "2", "--trainer.strategy", "ddp",
          "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "200"),
         data="large mnist", data_folder="examples/Datasets", cwd=DATA,
@@ -158,7 +158,7 @@ SCRIPTS = (
     ),
     Script(
         "gan", LIGHTNING, "examples/pytorch/domain_templates/generative_adversarial_net.py",
-        Check("MisconfigurationException: .*GPU|CUDAAccelerator"), ("--lr", "0.001"), data="mnist",
+        Check("MisconfigurationException: No supported gpu backend"), ("--lr", "0.001"), data="mnist",
         note="asks for a GPU by `Trainer(accelerator=\"gpu\")`", trains=False,
     ),
     Script(
@@ -167,18 +167,19 @@ SCRIPTS = (
     ),
     Script(
         "horovod-benchmark", HOROVOD, "examples/pytorch/pytorch_synthetic_benchmark.py",
-        Check(r"Total img/sec on 2 CPU\(s\): ([\d.]+)", min_last=0.1),
+        Check(r"Total img/sec on 2 CPU\(s\): ([\d.]+)", 1, min_last=0.1),
         ("--model", "resnet18", "--batch-size", "2", "--num-warmup-batches", "1", "--num-batches-per-iter", "1",
          "--num-iters", "3"),
     ),
     Script(
         "horovod-elastic-mnist", HOROVOD, "examples/elastic/pytorch/pytorch_mnist_elastic.py",
-        Check(r"Accuracy: ([\d.]+)%", min_last=60), ("--epochs", "2", "--lr", "0.05", "--data-dir", DATA), data="mnist",
+        Check(r"Accuracy: ([\d.]+)%", 1, min_last=60),
+        ("--epochs", "2", "--lr", "0.05", "--data-dir", DATA), data="mnist",
         note="with a fixed number of workers: `hvd.elastic` adds and removes none",
     ),
     Script(
         "horovod-elastic-benchmark", HOROVOD, "examples/elastic/pytorch/pytorch_synthetic_benchmark_elastic.py",
-        Check(r"Total img/sec on 2 CPU\(s\): ([\d.]+)", min_last=0.1),
+        Check(r"Total img/sec on 2 CPU\(s\): ([\d.]+)", 1, min_last=0.1),
         ("--model", "resnet18", "--batch-size", "2", "--num-warmup-batches", "1", "--num-batches-per-iter", "1",
          "--num-iters", "3"),
     ),
@@ -188,7 +189,7 @@ SCRIPTS = (
         note="uses the device `cuda:LOCAL_RANK` wherever RANK is set, whatever `--device` is", trains=False,
     ),
     Script(
-        "minGPT", MIN_GPT, "projects/chargpt/chargpt.py", Check(r"train loss ([\d.]+)", 4, has_fallen=True),
+        "minGPT", MIN_GPT, "projects/chargpt/chargpt.py", Check(r"train loss ([\d.]+)", 12, has_fallen=True),
         ("--model.model_type=gpt-nano", "--data.block_size=32", "--trainer.batch_size=8", "--trainer.max_iters=60",
          "--trainer.num_workers=0"),
         data="text", cwd=DATA, is_beside_dag=True,

@@ -19,7 +19,7 @@ from stack.published.results import Result
 from stack.published.scripts import DATA, SCRIPTS, Script, select_scripts
 from trainyard.schemas.specs.script import ScriptSpec
 
-LOSS = Check(r"loss ([\d.]+|nan)", min_lines=2, max_last=2, has_fallen=True)
+LOSS = Check(r"loss ([\d.]+|nan)", lines=2, max_last=2, has_fallen=True)
 TOY = Script("toy", Repository("someone/toy", "a" * 40), "train.py", LOSS)
 NEEDY = replace(TOY, check=Check("needs two GPUs"), trains=False, note="needs two GPUs")
 TRAINED = Result("a" * 40, "2026-11-29", "trains", 40, "loss 1.5", versions={"torch": "2.15.0"})
@@ -31,7 +31,7 @@ def test_a_script_has_a_pinned_commit_data_that_can_be_written_and_a_check_of_on
     assert script.data in {"", *data.WRITERS}
     used = (*script.arguments, *script.variables.values(), script.cwd)
     assert script.data or not any(DATA in text for text in used)
-    has_limits = replace(script.check, pattern="", min_lines=1) != Check("")
+    has_limits = replace(script.check, pattern="", lines=0) != Check("")
     assert re.compile(script.check.pattern).groups == has_limits
 
 
@@ -87,6 +87,7 @@ def print_by_worker(output: str) -> str:
         ("", r"0 lines match loss ([\d.]+|nan), not 2"),
         ("loss 1.5", r"1 lines match loss ([\d.]+|nan), not 2"),
         ("loss 1.5\nloss 1.5", "1.5 is not less than 1.5, the first number"),
+        ("loss 9\nloss 2\nloss 1", r"3 lines match loss ([\d.]+|nan), not 2"),
         ("loss 9\nloss 2.5", "2.5 is not from -inf to 2"),
         ("loss 9\nloss nan", "nan is not from -inf to 2"),
     ],
@@ -103,7 +104,7 @@ def test_the_output_of_a_training_that_went_wrong_does_not_pass(output: str, pro
         (TOY, 1, "loss 2\nloss 1", "failed", "rank 0 of 2 on a failed: OSError: no room"),
         (NEEDY, 0, "it needs two GPUs", "stops", ""),
         (NEEDY, 1, "it needs two GPUs", "stops", ""),
-        (NEEDY, 0, "it trains", "failed", "0 lines match needs two GPUs, not 1"),
+        (NEEDY, 0, "it trains", "failed", "0 lines match needs two GPUs, not one or more"),
     ],
 )
 def test_exit_status_and_output_decide_the_result(
