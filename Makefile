@@ -6,7 +6,7 @@ SHELL := bash
 export MYPY_CACHE_DIR ?= $(HOME)/.cache/trainyard/mypy
 # Without compiled modules, Airflow takes twice as long to start.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test test-all rest lint quick quick-cluster quick-airflow check gpu docs recording mutants faults kerberos matrix compare fresh lock clean
+.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test test-all rest lint quick quick-cluster quick-airflow check gpu docs recording mutants faults kerberos matrix scripts compare fresh lock clean
 
 VENV := .venv
 UV := $(VENV)/bin/uv
@@ -102,6 +102,9 @@ kerberos: $(READY) tools ## run the digits pipeline on a Hadoop that asks for Ke
 
 matrix: $(READY) tools ## run parts of the tests with other versions, and write docs/reference/compatibility.md; ROWS="hadoop-3.3.6 python-3.13"
 	$(VENV)/bin/python -m stack.matrix $(ROWS)
+
+scripts: $(READY) tools horovod ## run training scripts that others have published, unchanged, and write docs/how-to/training/published-scripts.md; NAMES="imagenet accelerate"
+	$(IMPORTS) $(VENV)/bin/python -m stack.published $(NAMES)
 
 compare: $(READY) ## run one job with Trainyard and with other systems, here and on a Hadoop of this machine, and write docs/explanation/comparison.md; NAMES="ray lightning"
 	@$(IMPORTS) nice -n 5 $(VENV)/bin/python -m bench.peers $(NAMES)

@@ -121,7 +121,7 @@ def test_a_worker_group_that_lost_a_worker_resumes_within_its_application(
     assert record.output["restarts"] == 1
     files = storage.list_names(checkpoint.list_checkpoints(root)[0].uri)
     assert [sum(name.startswith(f"__{rank}_") for name in files) >= 20 for rank in range(2)] == [True, True]
-    epochs = events.read_counter(plan.job.task_key.directory, "hurt", "worker 0", "epoch")
+    epochs = events.read_counters(plan.job.task_key.directory, "hurt", "worker 0", ["epoch"])
     assert [event["args"]["epoch"] for event in epochs].count(1) == 1, "the second group does not begin again"
     assert len(list_applications(configured, plan.tag)) == 1
     assert (

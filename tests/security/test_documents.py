@@ -382,7 +382,7 @@ def test_events_with_any_other_value_are_shown_or_refused_at_once(
     timeline.find_clock_offsets(found)
     timeline.sum_phases(found)
     with suppress(ValueError):
-        curves.build_charts(curves.read_epochs(events.read_counter(str(directory), "train", "worker 0", "epoch")))
+        curves.build_charts(curves.read_points(events.read_counters(str(directory), "train", "worker 0", ["epoch"])))
     assert time.process_time() - began < 1
 
 

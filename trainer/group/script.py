@@ -35,9 +35,11 @@ from trainyard.trainer.group.script_main import STORE_TIMEOUT, Start
 from trainyard.trainer.group.script_process import ScriptProcess
 from trainyard.trainer.group.worker import checkpoint_root, process_name
 from trainyard.trainer.measuring.phases import CurrentPhase
+from trainyard.trainer.measuring.tracking import open_trackers
 from trainyard.trainer.run.signals.control_sync import Termination
 from trainyard.trainer.scripts.checkpoints import SavedProgress
 from trainyard.trainer.scripts.session import Restored, Session, restore
+from trainyard.trainer.scripts.tracking import BackgroundTracking
 
 ASK_SECONDS = 1.0
 """How often a worker asks whether another one has failed."""
@@ -134,6 +136,7 @@ def _run_worker(
         current = CurrentPhase(is_judged=False)
         heartbeats = stack.enter_context(HeartbeatSender(driver, rank, host, current))
         termination = stack.enter_context(Termination())
+        tracking = _open_tracking(spec) if rank == 0 else None
         last_output = Path(stack.enter_context(tempfile.TemporaryDirectory()), "output")
         with prefix_output(rank, last_output):
             process = stack.enter_context(script_process.run(spec.script, spec.cwd, cores, spec.grace_seconds))
@@ -150,7 +153,7 @@ def _run_worker(
                     variables |= rendezvous.get_interface(listener)
             exchange = store if spec.checkpoints_of == "all ranks" else None
             session = stack.enter_context(
-                Session(root, process.folder, restored, rank, size, exchange, events, current)
+                Session(root, process.folder, restored, rank, size, exchange, events, current, tracking)
             )
             current.enter(Phase.SCRIPT)
             with events.span(Phase.SCRIPT):
@@ -169,10 +172,20 @@ def _run_worker(
         events.close()
         if store:
             _end_others(store, size, outcome, spec.grace_seconds)
+        if tracking:
+            tracking.finish(outcome.error is None)
         if outcome.is_cause:
             raise TrainyardError(outcome.describe_failure(size))
         context.barrier()
     return outcome
+
+
+def _open_tracking(spec: ScriptSpec) -> BackgroundTracking | None:
+    """Return what sends metrics to the trackers of a script, None without any."""
+    if not spec.trackers:
+        return None
+    params = spec.model_dump(include={"script", "arguments", "workers"})
+    return BackgroundTracking(open_trackers(spec, params))
 
 
 def _store_last(session: Session, process: ScriptProcess, was_ended: bool, grace_seconds: float) -> Outcome | None:

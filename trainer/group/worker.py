@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import time
-from contextlib import suppress
 from datetime import timedelta
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -22,11 +21,12 @@ from trainyard.trainer.connections.rendezvous import join_group
 from trainyard.trainer.folders import compile_privately
 from trainyard.trainer.group.heartbeats import HeartbeatSender
 from trainyard.trainer.group.outcome import Outcome, build_failure
+from trainyard.trainer.measuring import tracking
 from trainyard.trainer.measuring.phases import CurrentPhase, Phases
+from trainyard.trainer.measuring.tracking import Tracker
 
 if TYPE_CHECKING:
     from trainyard.trainer.loop.fit import FitResult
-    from trainyard.trainer.measuring.tracking import Tracker
     from trainyard.trainer.world import World
 
 COLLECTIVE_MARGIN = timedelta(minutes=1)
@@ -77,9 +77,8 @@ def run(
         except BaseException as error:  # also of sys.exit() in a recipe
             outcome = build_failure(rank, error, clock)
             heartbeats.report_failure(outcome)
-        for tracker in trackers:  # after the report: a server or storage that is down may take minutes
-            with suppress(Exception):
-                tracker.finish(outcome.error is None)
+        if trackers:  # after the report: a server or storage that is down may take minutes
+            tracking.finish(trackers, outcome.error is None)
         end_process_group(abort=outcome.error is not None)
         events.close()
     if outcome.is_cause:
@@ -108,7 +107,7 @@ def _train(
         world = join_group(context, driver, timedelta(minutes=spec.hang_minutes) + COLLECTIVE_MARGIN, cores)
     manifest, *others = datasets
     if world.is_main:
-        trackers += build_trackers(spec, manifest)
+        trackers += open_trackers(spec, manifest)
     result = fit(
         spec.recipe, recipe_params=spec.recipe_params, loop=spec.loop, loop_params=spec.loop_params,
         dataset=spec.dataset, model=spec.model, start_from=spec.start_from,
@@ -151,7 +150,7 @@ def _build_result(spec: TrainSpec, manifest: DatasetManifest, world: World, resu
     } | result.gpu
 
 
-def build_trackers(spec: TrainSpec, manifest: DatasetManifest) -> list[Tracker]:
+def open_trackers(spec: TrainSpec, manifest: DatasetManifest) -> list[Tracker]:
     """Return the trackers of a training, which rank 0 has.
 
     Args:
@@ -161,16 +160,6 @@ def build_trackers(spec: TrainSpec, manifest: DatasetManifest) -> list[Tracker]:
     Raises:
         TrainyardError: A package is not installed, or a server refuses the run.
     """
-    from trainyard.trainer.measuring.tracking import MLflow, TensorBoard
-
     fields = {"recipe", "recipe_params", "loop", "loop_params", "dataset", "mix", "workers", "strategy"}
     params = spec.model_dump(include=fields) | spec.options.model_dump() | {"dataset_hash": manifest.content_hash}
-    key = spec.task_key
-    identity = uris.join(key.directory, key.task)
-    trackers: list[Tracker] = []
-    for tracker in spec.trackers:
-        if tracker.name == "tensorboard":
-            trackers.append(TensorBoard(uris.join(key.directory, "tensorboard", key.task), params))
-        elif tracker.uri:
-            trackers.append(MLflow(tracker.uri, key.dag_id, f"{key.run_id} {key.task}", identity, params))
-    return trackers
+    return tracking.open_trackers(spec, params)

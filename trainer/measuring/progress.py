@@ -9,7 +9,7 @@ from trainyard.schemas.runs.phases import find_activity
 from trainyard.schemas.runs.worker_progress import TrainingProgress, format_seconds
 from trainyard.trainer.data.order import Order
 from trainyard.trainer.measuring.phases import Phases
-from trainyard.trainer.measuring.tracking import Tracker
+from trainyard.trainer.measuring.tracking import Tracker, send
 
 INTERVAL_SECONDS = 5.0
 MIN_SECONDS = 1e-6
@@ -75,10 +75,4 @@ class Progress:
             f"{format_seconds(remaining)} left",
             flush=True,
         )
-        for tracker in list(self._trackers):
-            try:
-                tracker.epoch(number, metrics)
-            except Exception as error:  # tracking must not end the training
-                self._trackers.remove(tracker)
-                tracker.failed = True
-                print(f"{type(tracker).__name__} failed, and gets no more metrics of this run: {error}", flush=True)
+        send(self._trackers, [(number, metrics)])

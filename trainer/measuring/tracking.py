@@ -8,14 +8,15 @@ import re
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 from trainyard.errors import TrainyardError, summarize
 from trainyard.files import storage, uris
 from trainyard.files.retries import replace_file
+from trainyard.schemas.specs.job import GroupSpec
 
 RUN_TAG = "trainyard.run"
 HTTP_DEFAULTS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
@@ -24,6 +25,10 @@ PAUSE = 20
 """After a request without an answer no other follows for this many times as long: a server that is down costs 5 %."""
 MAX_METRICS = 1000
 """The most values that MLflow takes in one request."""
+
+
+Point = tuple[int, Mapping[str, float]]
+"""The metrics of an epoch, counted from 1, or of a step."""
 
 
 class Tracker(ABC):
@@ -50,9 +55,52 @@ class Tracker(ABC):
     def epoch(self, number: int, metrics: Mapping[str, float]) -> None:
         """Record the metrics of an epoch, counted from 1."""
 
+    def epochs(self, points: Sequence[Point]) -> None:
+        """Record the metrics of several epochs or steps."""
+        for number, metrics in points:
+            self.epoch(number, metrics)
+
     @abstractmethod
     def end(self, succeeded: bool) -> None:
         """End the run."""
+
+
+def open_trackers(spec: GroupSpec, params: Mapping[str, Any]) -> list[Tracker]:
+    """Return the trackers of a task, which rank 0 has.
+
+    Args:
+        spec: The training or the script.
+        params: The parameters of the run.
+
+    Raises:
+        TrainyardError: A package is not installed, or the server refuses the run.
+    """
+    key, trackers = spec.task_key, list[Tracker]()
+    for tracker in spec.trackers:
+        if tracker.name == "tensorboard":
+            trackers.append(TensorBoard(uris.join(key.directory, "tensorboard", key.task), params))
+        elif tracker.uri:
+            identity = uris.join(key.directory, key.task)
+            trackers.append(MLflow(tracker.uri, key.dag_id, f"{key.run_id} {key.task}", identity, params))
+    return trackers
+
+
+def send(trackers: list[Tracker], points: Sequence[Point]) -> None:
+    """Send metrics to all trackers. One that fails is removed: tracking must not end the training."""
+    for tracker in list(trackers):
+        try:
+            tracker.epochs(points)
+        except Exception as error:
+            trackers.remove(tracker)
+            tracker.failed = True
+            print(f"{type(tracker).__name__} failed, and gets no more metrics of this run: {error}", flush=True)
+
+
+def finish(trackers: Iterable[Tracker], succeeded: bool) -> None:
+    """End the runs of trackers. A server or storage that does not answer may take minutes, and is no failure."""
+    for tracker in trackers:
+        with suppress(Exception):
+            tracker.finish(succeeded)
 
 
 class TensorBoard(Tracker):
@@ -80,12 +128,17 @@ class TensorBoard(Tracker):
 
     def epoch(self, number: int, metrics: Mapping[str, float]) -> None:
         """Record the metrics of an epoch, counted from 1."""
-        for name, value in metrics.items():
-            self._writer.add_scalar(name, value, number)
+        self.epochs([(number, metrics)])
+
+    def epochs(self, points: Sequence[Point]) -> None:
+        """Record the metrics of several epochs or steps, and write the file."""
+        for number, metrics in points:
+            for name, value in metrics.items():
+                self._writer.add_scalar(name, value, number)
         try:
             self._publish(storage.replace)
         except Exception as error:  # each file system raises exceptions of its own
-            print(f"TensorBoard: epoch {number} is not written yet: {summarize(error)}", flush=True)
+            print(f"TensorBoard: epoch {points[-1][0]} is not written yet: {summarize(error)}", flush=True)
 
     def end(self, succeeded: bool) -> None:
         """Close the event file."""
@@ -147,8 +200,16 @@ class MLflow(Tracker):
 
     def epoch(self, number: int, metrics: Mapping[str, float]) -> None:
         """Record the metrics of an epoch, counted from 1."""
+        self.epochs([(number, metrics)])
+
+    def epochs(self, points: Sequence[Point]) -> None:
+        """Record the metrics of several epochs or steps, and send them."""
         now = int(1000 * time.time())
-        self._unsent += [self._metric(_name(name), value, now, number) for name, value in metrics.items()]
+        self._unsent += [
+            self._metric(_name(name), value, now, number)
+            for number, metrics in points
+            for name, value in metrics.items()
+        ]
         if time.monotonic() >= self._next_try:
             from mlflow.exceptions import MlflowException
 
@@ -157,7 +218,7 @@ class MLflow(Tracker):
                     self._send()
             except MlflowException as error:  # the run gets those of later epochs, and an end
                 self._unsent.clear()
-                print(f"MLflow refuses the metrics of epoch {number}: {error}", flush=True)
+                print(f"MLflow refuses the metrics of epoch {points[-1][0]}: {error}", flush=True)
 
     def end(self, succeeded: bool) -> None:
         """Send what was not sent yet, and set the final status of the run."""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Mapping
+
 from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.runs.worker_progress import ScriptProgress
 from trainyard.trainer.measuring.phases import CurrentPhase
 from trainyard.trainer.scripts.reports import Report
+from trainyard.trainer.scripts.tracking import BackgroundTracking
 
-MAX_POINTS = 10_000
-"""How many points of learning curves a script may report."""
+FULL_POINTS = 1_000
+"""How many points of a curve are all kept: of the next as many every second one, then every third one, and so on."""
+FLUSH_SECONDS = 5.0
 SHOWN = 5
 """How many metrics the line of the progress has."""
 
@@ -17,16 +23,18 @@ class MetricRecorder:
     """Record the reports of one worker.
 
     Args:
-        events: The events of the worker, whose counter "epoch" has a point for each epoch.
+        events: The events of the worker, whose counters "epoch" and "step" have a point for each of them.
         current: What the worker's heartbeats show.
         is_main: Whether this is rank 0, whose metrics are shown.
+        tracking: What gets the points of the curves too.
     """
 
-    def __init__(self, events: EventLog, current: CurrentPhase, is_main: bool) -> None:
-        self._events, self._current, self._is_main = events, current, is_main
-        self._epoch: int | None = None
-        self._values: dict[str, float] = {}
-        self._points = 0
+    def __init__(
+        self, events: EventLog, current: CurrentPhase, is_main: bool, tracking: BackgroundTracking | None = None
+    ) -> None:
+        self._current, self._is_main = current, is_main
+        self._epochs, self._steps = Curve(events, "epoch", tracking), Curve(events, "step", tracking)
+        self._calls = 0
 
     def record(self, report: Report) -> None:
         """Record a report, which shows that the script makes progress."""
@@ -39,16 +47,50 @@ class MetricRecorder:
             return
         shown = dict(list(report.metrics.items())[:SHOWN])
         current.training = ScriptProgress(epoch=report.epoch, step=report.step, metrics=shown)
-        if report.epoch is not None and report.epoch != self._epoch:
-            self.end_epoch()
-            self._epoch = report.epoch
         if report.epoch is not None:
-            self._values |= report.metrics
+            self._epochs.add(report.epoch, report.metrics)
+        else:
+            self._calls += 1
+            self._steps.add(self._calls if report.step is None else report.step, report.metrics)
 
-    def end_epoch(self) -> None:
-        """Write the point of an epoch: the last value of each metric that was reported with its number."""
-        if self._values and self._points < MAX_POINTS:
-            self._events.counter("epoch", **{"epoch": self._epoch, **self._values})  # type: ignore[arg-type]
+    def end(self) -> None:
+        """Write the last points."""
+        self._epochs.end_point(is_last=True)
+        self._steps.end_point(is_last=True)
+
+
+class Curve:
+    """The points of a learning curve: the last value of each metric that was reported with one number.
+
+    Args:
+        events: Where they are written.
+        axis: What the numbers count, which is the name of the counter: "epoch" or "step".
+        tracking: What gets them too.
+    """
+
+    def __init__(self, events: EventLog, axis: str, tracking: BackgroundTracking | None) -> None:
+        self._events, self._axis, self._tracking = events, axis, tracking
+        self._place = 0
+        self._values: dict[str, float] = {}
+        self._points = 0
+        self._flushed_at = -math.inf
+
+    def add(self, place: int, metrics: Mapping[str, float]) -> None:
+        """Add metrics to the point at a place; the one before ends if it is at another place."""
+        if place != self._place:
+            self.end_point()
+            self._place = place
+        self._values |= metrics
+
+    def end_point(self, is_last: bool = False) -> None:
+        """Write the point, unless it is one of those that are left out of a long curve."""
+        if not self._values:
+            return
+        if is_last or self._points % (1 + self._points // FULL_POINTS) == 0:
+            self._events.counter(self._axis, **{self._axis: self._place, **self._values})
+            if self._tracking:
+                self._tracking.add(self._place, self._values)
+        self._points, self._values = self._points + 1, {}
+        if time.monotonic() > self._flushed_at + FLUSH_SECONDS:
+            self._flushed_at = time.monotonic()
             self._events.flush_in_background()
-            self._points += 1
-        self._values = {}

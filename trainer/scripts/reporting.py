@@ -44,7 +44,8 @@ def report_metrics(*, epoch: int | None = None, step: int | None = None, **metri
     Args:
         epoch: The epoch, from 1. Metrics that are reported with one are a point of the learning curves; of several
             reports of an epoch the last value of each metric counts.
-        step: The step of the epoch, or of the training.
+        step: The step of the epoch, or of the training. A script that never names an epoch has learning curves by step,
+            or by call if it names no step either.
         metrics: Numbers by their names, for example `loss=0.1`; tensors and arrays with one element are numbers too.
 
     Raises:

@@ -15,6 +15,7 @@ from trainyard.trainer.scripts.metrics import MetricRecorder
 from trainyard.trainer.scripts.reporting import CHECKPOINTS, REPORTS
 from trainyard.trainer.scripts.reports import ReportReader
 from trainyard.trainer.scripts.storing import CheckpointStorer, KeyValueStore
+from trainyard.trainer.scripts.tracking import BackgroundTracking
 
 FOLDER = "checkpoints"
 
@@ -63,6 +64,7 @@ class Session:
         exchange: The store of the group, by which all workers store files; None if rank 0 alone does.
         events: The events of the worker.
         current: What the worker's heartbeats show.
+        tracking: What gets the metrics too.
 
     Raises:
         UnavailableError: The storage does not answer.
@@ -83,6 +85,7 @@ class Session:
         exchange: KeyValueStore | None,
         events: EventLog,
         current: CurrentPhase,
+        tracking: BackgroundTracking | None = None,
     ) -> None:
         index = None if restored.document is None else ScriptCheckpoint.from_json(restored.document)
         checkpoints = ScriptCheckpoints(root, restored.group)
@@ -93,7 +96,7 @@ class Session:
         metrics = {name: value for name, value in index.metrics.items() if value is not None} if index else {}
         self._reader = self._stack.enter_context(ReportReader(folder / "reports", metrics))
         self._current = current
-        self._recorder = MetricRecorder(events, current, is_main=rank == 0)
+        self._recorder = MetricRecorder(events, current, rank == 0, tracking)
         self._storer: CheckpointStorer | None = None
         if rank == 0 or exchange:
             self._storer = self._stack.enter_context(
@@ -129,6 +132,6 @@ class Session:
         """Record the last reports of a script that has ended, and store its files; see `CheckpointStorer.finish`."""
         self.record_reports()
         self._current.is_judged = False
-        self._recorder.end_epoch()
+        self._recorder.end()
         if self._storer:
             self._storer.finish(take_last, seconds)

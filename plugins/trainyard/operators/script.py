@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from trainyard.jobs.options import requirements
@@ -31,6 +32,7 @@ class ScriptOperator(WorkerGroupOperator):
         max_restarts: Templated[int] = default(ScriptSpec, "max_restarts"),
         hang_minutes: Templated[float] = default(ScriptSpec, "hang_minutes"),
         checkpoints_of: str = default(ScriptSpec, "checkpoints_of"),
+        trackers: Sequence[str | Mapping[str, Any]] = default(ScriptSpec, "trackers"),
         cwd: str | None = None,
         grace_seconds: Templated[float] = default(ScriptSpec, "grace_seconds"),
         **kwargs: Any,

@@ -5,25 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainyard.hooks.mlflow import read_tracking_uri
-from trainyard.jobs.options import requirements, validation
+from trainyard.jobs.options import requirements
 from trainyard.jobs.options.base import Templated, default
 from trainyard.jobs.options.locations import replace_results
 from trainyard.jobs.pinning import drop_missing_start
-from trainyard.operators.bases.worker_group import WorkerGroupOperator, WorkerGroupOptions
-from trainyard.schemas.specs.fields import Name
+from trainyard.operators.bases.worker_group import WorkerGroupOperator
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
 
 MODULES_OF_FORMATS = {"onnx": ("onnx", "onnxscript"), "mlflow": ("mlflow",)}
 """What writing a model in another format imports on the nodes."""
-
-
-class TrainingOptions(WorkerGroupOptions):
-    """The options of a TrainOperator, beside the fields of the spec."""
-
-    mlflow_conn_id: Name
-    """The connection of the MLflow tracking server: host, port, and `https` as its schema, as of HTTP. Its login is not
-    sent to the nodes: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD there."""
 
 
 class TrainOperator(WorkerGroupOperator):
@@ -33,7 +23,6 @@ class TrainOperator(WorkerGroupOperator):
     """
 
     SPEC = TrainSpec
-    OPTIONS = TrainingOptions
     REQUIREMENTS = requirements.TRAIN
 
     def __init__(
@@ -54,7 +43,6 @@ class TrainOperator(WorkerGroupOperator):
         max_restarts: Templated[int] = default(TrainSpec, "max_restarts"),
         hang_minutes: Templated[float] = default(TrainSpec, "hang_minutes"),
         trackers: Sequence[str | Mapping[str, Any]] = default(TrainSpec, "trackers"),
-        mlflow_conn_id: str = "mlflow_default",
         formats: Sequence[str] = default(TrainSpec, "formats"),
         epoch_models: Templated[bool] = default(TrainSpec, "epoch_models"),
         fold: Templated[int] | None = None,
@@ -91,19 +79,6 @@ class TrainOperator(WorkerGroupOperator):
         if isinstance(since := fields["dataset_since"], str) and since.isdecimal():
             fields["dataset_since"] = int(since)  # a template renders to text, and no model has a name of digits alone
         return fields
-
-    def resolve_fields(self, root: str) -> dict[str, Any]:
-        """Return the spec's fields, with the server of the connection for MLflow without a URI."""
-        fields = super().resolve_fields(root)
-        return fields | {"trackers": [self._complete_tracker(each) for each in fields["trackers"]]}
-
-    def _complete_tracker(self, tracker: Any) -> Any:
-        options = {"name": tracker} if isinstance(tracker, str) else tracker
-        if not isinstance(options, Mapping) or options.get("name") != "mlflow" or options.get("uri"):
-            return tracker
-        if validation.is_pending(self.mlflow_conn_id):
-            return tracker  # of a plan that is shown before templates are rendered
-        return {**options, "uri": read_tracking_uri(self.mlflow_conn_id)}
 
     def pin(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a rendered spec with the versions that its models have now. Raises TrainyardError."""

@@ -146,7 +146,7 @@ def _read_options(run: Run, unreadable: dict[str, str]) -> dict[str, dict[str, A
 def _read_epochs(run: Run, record: RunRecord, unreadable: dict[str, str]) -> list[dict[str, float]]:
     task = record.task_key.task
     with noted(unreadable, f"{run.run_id}, events of {task}"):
-        return curves.read_epochs(events.read_counter(run.directory, task, "worker 0", "epoch"))
+        return curves.read_points(events.read_counters(run.directory, task, "worker 0", ["epoch"]))
     return []
 
 

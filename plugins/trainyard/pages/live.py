@@ -94,10 +94,10 @@ def _has_ended(attempt: int, record: RunRecord | None, failed: Failure | None) -
 
 
 def _read_task(spec: JobSpec, started_at: float | None) -> RunningTask:
-    epochs = events.read_counter(spec.task_key.directory, spec.task_key.task, "worker 0", "epoch")
+    points = events.read_counters(spec.task_key.directory, spec.task_key.task, "worker 0", events.AXES)
     return RunningTask(
         task=spec.task_key.task, job=spec.KIND.removesuffix(" spec"),
         epochs=spec.options.epochs if isinstance(spec, TrainSpec) else None,
         progress=worker_progress.read_latest(spec.task_key, started_at),
-        charts=curves.build_charts(curves.read_epochs(epochs)),
+        charts=curves.build_charts(curves.read_points(points)),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Learning curves: the metrics of each epoch as charts. Pure functions of a run's events."""
+"""Learning curves: the metrics of each epoch, or step, as charts. Pure functions of a run's events."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from trainyard.report.formats import format_number
 from trainyard.schemas.heads import split_metric
+from trainyard.schemas.runs.events import AXES
 
 LOSSES = ("loss", "validation_loss")
 SPEEDS = ("rows_per_second", "bytes_per_step")
@@ -60,58 +61,69 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class EpochTable:
-    """The metrics of epochs as text: a row for each epoch, whose first cell is its number."""
+class PointTable:
+    """The metrics of epochs or steps as text: a row for each of them, whose first cell is its number."""
 
+    axis: str
     columns: tuple[str, ...]
     rows: tuple[tuple[int, tuple[str, ...]], ...]
 
 
-def read_epochs(events: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-    """Return the metrics of each epoch, in order; of an epoch that was run again, those of the last time.
+def read_points(events: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+    """Return the metrics of each epoch, in order, with its number as `epoch`; of steps, where there are no epochs.
 
-    A value that is not finite, which events store as null, is NaN.
+    Of an epoch that was run again, those of the last time. A value that is not finite, which events store as null, is
+    NaN.
     """
-    by_epoch = {e["args"]["epoch"]: e["args"] for e in events if e["ph"] == "C" and e["name"] == "epoch"}
-    return [
-        {name: math.nan if value is None else value for name, value in by_epoch[epoch].items()}
-        for epoch in sorted(by_epoch)
-    ]
+    for axis in AXES:
+        by_place = {e["args"][axis]: e["args"] for e in events if e["ph"] == "C" and e["name"] == axis}
+        if by_place:
+            return [
+                {name: math.nan if value is None else value for name, value in by_place[place].items()}
+                for place in sorted(by_place)
+            ]
+    return []
 
 
-def build_charts(epochs: Sequence[Mapping[str, float]], best_epoch: int | None = None) -> list[Chart]:
+def build_charts(points: Sequence[Mapping[str, float]], best_epoch: int | None = None) -> list[Chart]:
     """Return one chart for the losses, one for each metric, and those of the speed last.
 
     Args:
-        epochs: The metrics of each epoch, as `read_epochs` returns them.
+        points: The metrics of each epoch or step, as `read_points` returns them.
         best_epoch: The number of the epoch whose model was kept.
 
     Returns:
-        The charts; none without epochs.
+        The charts; none without points.
     """
-    places = tuple(f"{epoch['epoch']:.0f}" for epoch in epochs)
+    axis = find_axis(points)
+    places = tuple(f"{point[axis]:.0f}" for point in points)
     best = places.index(str(best_epoch)) if str(best_epoch) in places else None
     return [
-        Chart(title, places, tuple(_build_series(name, epochs) for name in names), best=best)
-        for title, names in group_metrics(epochs)
+        Chart(title, places, tuple(_build_series(name, points) for name in names), axis, best)
+        for title, names in group_metrics(points)
     ]
 
 
-def build_table(epochs: Sequence[Mapping[str, float]]) -> EpochTable:
-    """Return the metrics of each epoch as text."""
-    names = [name for _, group in group_metrics(epochs) for name in group]
-    rows = ((int(epoch["epoch"]), tuple(_cell(epoch.get(name)) for name in names)) for epoch in epochs)
-    return EpochTable(tuple(map(humanize, names)), tuple(rows))
+def build_table(points: Sequence[Mapping[str, float]]) -> PointTable:
+    """Return the metrics of each epoch or step as text."""
+    axis, names = find_axis(points), [name for _, group in group_metrics(points) for name in group]
+    rows = ((int(point[axis]), tuple(_cell(point.get(name)) for name in names)) for point in points)
+    return PointTable(axis, tuple(map(humanize, names)), tuple(rows))
 
 
-def group_metrics(epochs: Sequence[Mapping[str, float]]) -> list[tuple[str, list[str]]]:
-    """Return (title, names) of the charts that show the metrics of some epochs."""
-    names = list(dict.fromkeys(name for epoch in epochs for name in epoch if name != "epoch"))
+def find_axis(points: Sequence[Mapping[str, float]]) -> str:
+    """Return what the places of points count: "epoch" or "step"."""
+    return next((axis for axis in AXES if points and axis in points[0]), AXES[0])
+
+
+def group_metrics(points: Sequence[Mapping[str, float]]) -> list[tuple[str, list[str]]]:
+    """Return (title, names) of the charts that show the metrics of some epochs or steps."""
+    names = list(dict.fromkeys(name for point in points for name in point if name not in AXES))
     losses: dict[str, list[str]] = {}
     for name in sorted((name for name in names if split_metric(name)[1] in LOSSES), key=_is_of_validation):
         losses.setdefault(split_metric(name)[0], []).append(name)
     others = [name for name in names if split_metric(name)[1] not in (*LOSSES, *SPEEDS)]
-    speeds = [name for name in SPEEDS if name in names and len({epoch.get(name) for epoch in epochs}) > 1]
+    speeds = [name for name in SPEEDS if name in names and len({point.get(name) for point in points}) > 1]
     groups = [(f"Loss of {head}" if head else "Loss", of_head) for head, of_head in losses.items()]
     return [*groups, *((humanize(name).capitalize(), [name]) for name in (*others, *speeds))]
 
@@ -130,11 +142,11 @@ def finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _build_series(name: str, epochs: Sequence[Mapping[str, float]]) -> Series:
+def _build_series(name: str, points: Sequence[Mapping[str, float]]) -> Series:
     metric = split_metric(name)[1]
     color = "train" if metric == "loss" or name in SPEEDS else "validation"
     label = {"loss": "training", "validation_loss": "validation"}.get(metric, humanize(name))
-    return Series(label, color, tuple(finite(epoch.get(name)) for epoch in epochs))
+    return Series(label, color, tuple(finite(point.get(name)) for point in points))
 
 
 def _cell(value: float | None) -> str:

@@ -18,7 +18,7 @@ from trainyard.files import storage, uris
 from trainyard.files.storage import StoredFile
 from trainyard.links import report_uri
 from trainyard.report import assets, curves, evaluations, formats, overview, palette, settings, stages, timeline
-from trainyard.report.curves import Chart, EpochTable
+from trainyard.report.curves import Chart, PointTable
 from trainyard.schemas.datasets import manifest
 from trainyard.schemas.datasets.manifest import DatasetManifest
 from trainyard.schemas.evaluation import Evaluation
@@ -169,7 +169,7 @@ class Training:
     task: str
     settings: list[tuple[str, str]]
     charts: list[Chart]
-    table: EpochTable
+    table: PointTable
     best_epoch: int | None
     bottleneck: str
     phases: list[tuple[str, float, list[tuple[str, float, float]]]]
@@ -183,12 +183,12 @@ def _build_trainings(
     results = {record.task_key.task: record.result for record in records if isinstance(record.result, ModelResult)}
     trainings = []
     for task, its_events in timeline.group_by_task(trace).items():
-        result, epochs = results.get(task), curves.read_epochs(its_events)
+        result, points = results.get(task), curves.read_points(its_events)
         best_epoch = result.best_epoch if result else None
         trainings.append(
             Training(
                 task=task, settings=settings.describe_training(root, specs[task], result) if task in specs else [],
-                charts=curves.build_charts(epochs, best_epoch), table=curves.build_table(epochs),
+                charts=curves.build_charts(points, best_epoch), table=curves.build_table(points),
                 best_epoch=best_epoch, bottleneck=result.bottleneck if result else "",
                 phases=timeline.sum_phases(its_events), clocks=timeline.find_clock_offsets(its_events),
             )

@@ -53,6 +53,15 @@ LABEL: list[Refused] = [*STRING, ("", "write 1 or more characters"), (" ", "writ
 OPTIONAL_LABEL = [case for case in LABEL if case[0] is not None]
 CONNECTION: list[Refused] = [*STRING, ("", "write 1 or more characters")]
 SWITCH: list[Refused] = [("perhaps", CHOICE), (2, CHOICE), (None, CHOICE), ([], CHOICE)]
+TRACKERS: list[Refused] = [
+    ("mlflow", "write a list of strings, for example ['tensorboard', 'mlflow']"),
+    (3, LIST),
+    (None, LIST),
+    (["wandb"], "write 'tensorboard' or 'mlflow'"),
+    ([3], DICT),
+    ([{"name": "tensorboard", "uri": "http://x"}], "uri is the server of 'mlflow', and 'tensorboard' has none"),
+    ([{"name": "mlflow", "uri": "http://me:marker@mlflow:5000"}], "Set MLFLOW_TRACKING_USERNAME"),
+]
 OPTIONAL_SWITCH = [case for case in SWITCH if case[0] is not None]
 STRINGS: list[Refused] = [("x", f"{LIST}, for example ['x']"), (3, LIST), ([3], f"{TEXT}, for example '3'"), ({}, LIST)]
 LIST_OF_STRINGS: list[Refused] = [("x", "write a list of strings, for example"), *STRINGS[1:], (None, LIST)]
@@ -272,12 +281,7 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         ],
         "max_restarts": FROM_ZERO,
         "hang_minutes": POSITIVE_NUMBER,
-        "trackers": [
-            ("mlflow", "write a list of strings, for example ['tensorboard', 'mlflow']"), (3, LIST), (None, LIST),
-            (["wandb"], "write 'tensorboard' or 'mlflow'"), ([3], DICT),
-            ([{"name": "tensorboard", "uri": "http://x"}], "uri is the server of 'mlflow', and 'tensorboard' has none"),
-            ([{"name": "mlflow", "uri": "http://me:marker@mlflow:5000"}], "Set MLFLOW_TRACKING_USERNAME"),
-        ],
+        "trackers": TRACKERS,
         "mlflow_conn_id": CONNECTION,
         "formats": [
             ("onnx", "write a list of strings, for example ['onnx', 'mlflow']"), (3, LIST), (None, LIST),
@@ -318,6 +322,8 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         "workers": WORKERS,
         "max_restarts": FROM_ZERO,
         "hang_minutes": POSITIVE_NUMBER,
+        "trackers": TRACKERS,
+        "mlflow_conn_id": CONNECTION,
         "checkpoints_of": [("rank 1", "write 'rank 0' or 'all ranks'"), (1, "write 'rank 0' or 'all ranks'")],
         "cwd": [(3, TEXT)],
         "grace_seconds": [("x", NUMBER), (-1, "write 0 or more"), (None, NUMBER)],

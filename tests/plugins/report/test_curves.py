@@ -14,18 +14,27 @@ def epochs(**figures: list[float]) -> list[dict[str, Any]]:
 
 
 def test_a_run_without_epochs_has_no_charts() -> None:
-    assert curves.build_charts(curves.read_epochs([])) == []
+    assert curves.build_charts(curves.read_points([])) == []
 
 
 def test_of_an_epoch_that_ran_twice_the_last_report_counts() -> None:
     reports = [{"epoch": 2, "loss": 9.0}, {"epoch": 1, "loss": 3.0}, {"epoch": 2, "loss": 2.0}]
     events = [{"ph": "C", "name": "epoch", "args": args} for args in reports]
-    assert curves.read_epochs(events) == [{"epoch": 1, "loss": 3.0}, {"epoch": 2, "loss": 2.0}]
+    assert curves.read_points(events) == [{"epoch": 1, "loss": 3.0}, {"epoch": 2, "loss": 2.0}]
+
+
+def test_curves_are_by_step_where_there_are_no_epochs() -> None:
+    events = [{"ph": "C", "name": "step", "args": {"step": step, "loss": 3.0 - step}} for step in (0, 2)]
+    points = curves.read_points(events)
+    assert curves.build_charts(points)[0].description == "Loss by step. training: between 1 and 3; last 1 (step 2)"
+    assert (curves.build_table(points).axis, curves.build_table(points).rows) == ("step", ((0, ("3",)), (2, ("1",))))
+    epoch = {"ph": "C", "name": "epoch", "args": {"epoch": 1, "loss": 2.0}}
+    assert curves.read_points([*events, epoch]) == [{"epoch": 1, "loss": 2.0}]
 
 
 def test_a_value_that_was_not_finite_is_a_gap_of_the_chart_and_nan_in_the_table() -> None:
     reports = [{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": None}]
-    measured = curves.read_epochs([{"ph": "C", "name": "epoch", "args": args} for args in reports])
+    measured = curves.read_points([{"ph": "C", "name": "epoch", "args": args} for args in reports])
     assert curves.build_charts(measured)[0].series[0].values == (2.0, None)
     assert curves.build_table(measured).rows == ((1, ("2",)), (2, ("nan",)))
 

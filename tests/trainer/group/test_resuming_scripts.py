@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.trainer.group.test_unchanged_scripts import run
 from trainyard.errors import TrainyardError
-from trainyard.report.curves import read_epochs
+from trainyard.report.curves import read_points
 from trainyard.schemas.runs import events as event_log
 from trainyard.trainer.group import script
 
@@ -31,19 +32,38 @@ def read_result(folder: Path, rank: int) -> Any:
     return json.loads((folder / f"{rank}.json").read_text())
 
 
+def read_board(run: Path) -> list[tuple[int, float]]:
+    """Return the losses by epoch in the event files of a run; each start of the group has one."""
+    losses = {}
+    for file in sorted(run.glob("tensorboard/*/events.*"), key=lambda file: file.name):
+        accumulator = EventAccumulator(str(file))
+        accumulator.Reload()
+        losses |= {event.step: event.value for event in accumulator.Scalars("loss")}
+    return sorted(losses.items())
+
+
 @pytest.mark.spark
 def test_a_script_that_lost_a_worker_resumes_from_what_it_has_stored(spark: Any, tmp_path: Path) -> None:
     losses = {}
     for name, fault in (("undisturbed", "none"), ("killed", "4")):
         (folder := tmp_path / name).mkdir()
-        result = run(spark, folder, "resumable", str(folder / "losses"), str(EPOCHS), fault, max_restarts=1)
+        result = run(
+            spark,
+            folder,
+            "resumable",
+            str(folder / "losses"),
+            str(EPOCHS),
+            fault,
+            max_restarts=1,
+            trackers=["tensorboard"],
+        )
         losses[name] = read_losses(folder / "losses")
         assert result["restarts"] == int(fault != "none")
         assert result["metrics"]["loss"] == pytest.approx(losses[name][-1][1])
-        points = read_epochs(event_log.read(str(folder / "run")))
-        assert [(point["epoch"], point["loss"]) for point in points] == [
-            (int(epoch), pytest.approx(loss)) for epoch, loss in dict(losses[name]).items()
-        ]
+        points = read_points(event_log.read(str(folder / "run")))
+        expected = [(int(epoch), pytest.approx(loss)) for epoch, loss in dict(losses[name]).items()]
+        assert [(point["epoch"], point["loss"]) for point in points] == expected
+        assert read_board(folder / "run") == expected
     assert [epoch for epoch, _ in losses["undisturbed"]] == [str(epoch) for epoch in range(1, EPOCHS + 1)]
     assert dict(losses["killed"]) == dict(losses["undisturbed"])
     resumed_at = [epoch for epoch, _ in losses["killed"]][3]

@@ -104,11 +104,11 @@ def test_two_workers_learn_the_same_as_one(spark: Any, tmp_path: Path, share: fl
     assert one.numpy() == pytest.approx(two.numpy(), rel=1e-4, abs=1e-5)
 
 
-def test_every_worker_writes_its_events_and_rank_0_a_checkpoint(
+def test_every_worker_writes_its_events_and_rank_0_a_checkpoint_and_files_of_tensorboard(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "PROGRESS_SECONDS", 0.01)
-    job = spec(tmp_path)
+    job = spec(tmp_path, trackers=["tensorboard"])
     run(spark, job)
     progress = worker_progress.read_latest(job.task_key)
     assert progress and progress.at <= time.time(), "the driver wrote the progress of its workers"
@@ -119,6 +119,7 @@ def test_every_worker_writes_its_events_and_rank_0_a_checkpoint(
     assert {"rendezvous", "data wait", "forward", "backward", "optimizer", "checkpoint"} <= spans
     assert {"communication", "wait for communication"} <= spans
     assert (tmp_path / "run/checkpoints/train/step-00000026-group-1/checkpoint.json").exists()
+    assert len(list((tmp_path / "run/tensorboard/train").glob("events.out.tfevents.*"))) == 1
 
 
 @pytest.mark.full

@@ -20,7 +20,7 @@ from trainyard.files import storage
 from trainyard.schemas.datasets import manifest
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
-from trainyard.trainer.group.worker import build_trackers
+from trainyard.trainer.group.worker import open_trackers
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.measuring import tracking
 from trainyard.trainer.measuring.tracking import HTTP_DEFAULTS, MLflow, TensorBoard, Tracker
@@ -73,7 +73,7 @@ def test_a_worker_has_the_trackers_of_its_spec(batches: str, tmp_path: Path, ser
         task_key=TaskKey(dag_id="worker", run_id="r", task_id="t", directory=str(tmp_path)), recipe="a:b",
         dataset=batches, model="m", trackers=("tensorboard", {"name": "mlflow", "uri": server}),
     )  # fmt: skip
-    for tracker in build_trackers(spec, manifest.read_current(batches)):
+    for tracker in open_trackers(spec, manifest.read_current(batches)):
         with tracker:
             tracker.epoch(1, {"loss": 0.5})
     read = EventAccumulator(str(tmp_path / "tensorboard/t"))
@@ -90,6 +90,20 @@ def test_tensorboard_reads_the_metrics_of_every_epoch(batches: str, tmp_path: Pa
     points = read.Scalars("loss")
     assert [point.step for point in points] == [1, 2, 3]
     assert [point.value for point in points] == pytest.approx([epoch["loss"] for epoch in epochs])
+
+
+def test_points_that_come_together_are_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    replace = storage.replace
+    monkeypatch.setattr(storage, "replace", lambda uri, data: (written.append(uri), replace(uri, data)))
+    with TensorBoard(str(tmp_path / "board"), PARAMS) as board:
+        board.epochs([(step, {"loss": 1 / step}) for step in (1, 2, 3)])
+        assert len(written) == 1
+    read = EventAccumulator(str(tmp_path / "board"))
+    read.Reload()
+    assert [(point.step, point.value) for point in read.Scalars("loss")] == [
+        (step, pytest.approx(1 / step)) for step in (1, 2, 3)
+    ]
 
 
 def test_event_files_are_written_to_any_storage(batches: str, tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from tests.trainer.scripts.serving import Worker
-from trainyard.report.curves import read_epochs
+from trainyard.report.curves import read_points
 from trainyard.schemas.runs import events as event_log
 from trainyard.schemas.runs.events import EventLog
 from trainyard.schemas.runs.worker_progress import ScriptProgress
 from trainyard.trainer import report_metrics, store_checkpoints
 from trainyard.trainer.measuring.phases import CurrentPhase
-from trainyard.trainer.scripts import reports
+from trainyard.trainer.scripts import metrics, reports
 from trainyard.trainer.scripts.metrics import MetricRecorder
 from trainyard.trainer.scripts.reports import Report, ReportReader, parse
 
@@ -155,13 +155,44 @@ def test_the_last_value_of_each_metric_of_an_epoch_is_a_point_of_the_curves(tmp_
         Report(2, 5, {"loss": math.inf}),
     ):
         recorder.record(report)
-    recorder.end_epoch()
+    recorder.end()
     events.close()
-    first, second = read_epochs(event_log.read(str(tmp_path)))
+    first, second = read_points(event_log.read(str(tmp_path)))
     assert first == {"epoch": 1, "loss": 2.0, "accuracy": 0.5}
     assert second["epoch"] == 2 and math.isnan(second["loss"])
     assert (current.epoch, current.step, current.is_judged) == (1, 5, True)
     assert current.training == ScriptProgress(epoch=2, step=5, metrics={"loss": math.inf})
+
+
+@pytest.mark.parametrize(
+    ("reported", "points"),
+    [
+        ([Report(None, None, {"loss": 3.0}), Report(None, None, {"loss": 2.0})], [(1, 3.0), (2, 2.0)]),
+        ([Report(None, 10, {"loss": 3.0}), Report(None, 20, {"loss": 2.0})], [(10, 3.0), (20, 2.0)]),
+        ([Report(None, 10, {"loss": 3.0}), Report(None, 10, {"loss": 2.0})], [(10, 2.0)]),
+    ],
+    ids=["call", "step", "same step"],
+)
+def test_metrics_without_an_epoch_are_points_of_curves_by_step_or_call(
+    tmp_path: Path, reported: list[Report], points: list[tuple[int, float]]
+) -> None:
+    assert record(tmp_path, reported) == [{"step": step, "loss": loss} for step, loss in points]
+
+
+def test_a_long_curve_has_fewer_points_the_longer_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "FULL_POINTS", 4)
+    steps = [point["step"] for point in record(tmp_path, [Report(None, step, {"loss": 1.0}) for step in range(20)])]
+    assert steps == [0, 1, 2, 3, 4, 6, 9, 12, 19]
+
+
+def record(folder: Path, reported: list[Report]) -> list[dict[str, float]]:
+    """Return the points of the curves of a script that has reported this."""
+    with EventLog(str(folder), "train", "worker 0") as events:
+        recorder = MetricRecorder(events, CurrentPhase(), is_main=True)
+        for report in reported:
+            recorder.record(report)
+        recorder.end()
+    return read_points(event_log.read(str(folder)))
 
 
 def test_a_script_that_has_ended_is_judged_no_more(tmp_path: Path) -> None:
@@ -178,11 +209,11 @@ def test_the_reports_of_other_ranks_show_that_they_make_progress(tmp_path: Path)
     recorder = MetricRecorder(events, current, is_main=False)
     entered = current.entered
     recorder.record(Report(3, 9, {"loss": 1.0}))
-    recorder.end_epoch()
+    recorder.end()
     events.close()
     assert (current.epoch, current.step, current.is_judged) == (2, 9, True)
     assert current.entered > entered and current.training is None
-    assert read_epochs(event_log.read(str(tmp_path))) == []
+    assert read_points(event_log.read(str(tmp_path))) == []
 
 
 @pytest.mark.parametrize(

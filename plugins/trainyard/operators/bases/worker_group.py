@@ -7,10 +7,12 @@ from typing import Any
 
 from pydantic import NonNegativeInt, PositiveInt, TypeAdapter
 
+from trainyard.hooks.mlflow import read_tracking_uri
 from trainyard.jobs.operator import JobOperator
+from trainyard.jobs.options import validation
 from trainyard.jobs.options.base import Templated
 from trainyard.jobs.options.common import CommonOptions
-from trainyard.schemas.specs.fields import Workers
+from trainyard.schemas.specs.fields import Name, Workers
 
 
 class WorkerGroupOptions(CommonOptions):
@@ -21,6 +23,9 @@ class WorkerGroupOptions(CommonOptions):
     On a local master the workers share its slots equally."""
     gpus_per_worker: NonNegativeInt
     """The GPUs that each worker requests. On a local master workers use those that torch finds."""
+    mlflow_conn_id: Name
+    """The connection of the MLflow tracking server: host, port, and `https` as its schema, as of HTTP. Its login is not
+    sent to the nodes: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD there."""
 
 
 class WorkerGroupOperator(JobOperator):
@@ -29,9 +34,27 @@ class WorkerGroupOperator(JobOperator):
     OPTIONS = WorkerGroupOptions
 
     def __init__(
-        self, *, cores_per_worker: Templated[int] = 1, gpus_per_worker: Templated[int] = 0, **kwargs: Any
+        self,
+        *,
+        cores_per_worker: Templated[int] = 1,
+        gpus_per_worker: Templated[int] = 0,
+        mlflow_conn_id: str = "mlflow_default",
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+
+    def resolve_fields(self, root: str) -> dict[str, Any]:
+        """Return the spec's fields, with the server of the connection for MLflow without a URI."""
+        fields = super().resolve_fields(root)
+        return fields | {"trackers": [self._complete_tracker(each) for each in fields["trackers"]]}
+
+    def _complete_tracker(self, tracker: Any) -> Any:
+        options = {"name": tracker} if isinstance(tracker, str) else tracker
+        if not isinstance(options, Mapping) or options.get("name") != "mlflow" or options.get("uri"):
+            return tracker
+        if validation.is_pending(self.mlflow_conn_id):
+            return tracker  # of a plan that is shown before templates are rendered
+        return {**options, "uri": read_tracking_uri(self.mlflow_conn_id)}
 
     def request_fields(self, options: Any, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Return the workers, their cores and their GPUs, as fields of the Job."""

@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -28,6 +28,8 @@ MAX_BYTES = 64 << 20
 """The size of a file that is read at most: a process writes `PART_BYTES` and what its last flush adds."""
 MAX_RUN_BYTES = 32 << 20
 """How much of the events of a run is read together; in memory they take ten times as much."""
+AXES = ("epoch", "step")
+"""The counters whose values are points of learning curves: each has its own name as the place of a point."""
 CLOSE_SECONDS = 20.0
 """How long the end of a process waits for its last events to be written."""
 _MAX_TIME = 1 << 60
@@ -151,13 +153,13 @@ class EventLog:
             return _to_json(event | {"args": _without_infinity(fields["args"])})
 
 
-def read_counter(directory: str, task: str, process: str, name: str) -> list[dict[str, Any]]:
-    """Return the values of a counter that a process of a task has recorded, by time, over all its starts."""
+def read_counters(directory: str, task: str, process: str, names: Collection[str]) -> list[dict[str, Any]]:
+    """Return the values of some counters that a process of a task has recorded, by time, over all its starts."""
     root = uris.join(directory, "events", task)
     processes = _group_files(storage.list_names(root))
     starts = [files for start, files in processes.items() if start == process or start.startswith(f"{process}, ")]
     values = [
-        event for files in starts for event in _read_files(root, files) if event["ph"] == "C" and event["name"] == name
+        event for files in starts for event in _read_files(root, files) if event["ph"] == "C" and event["name"] in names
     ]
     return sorted(values, key=lambda event: event["ts"])
 
@@ -282,7 +284,7 @@ def _is_event(event: dict[str, Any]) -> bool:
         return isinstance(args.get("name"), str)
     if phase == "C":
         has_numbers = all(value is None or _is_number(value) for value in args.values())
-        return has_numbers and (name != "epoch" or isinstance(args.get("epoch"), int))
+        return has_numbers and (name not in AXES or isinstance(args.get(name), int))
     return name != "clock" or (_is_number(args.get("behind_ms")) and _is_number(args.get("error_ms")))
 
 

@@ -10,6 +10,7 @@ from trainyard.schemas.references import Reference
 from trainyard.schemas.results import Result
 from trainyard.schemas.specs.fields import Workers
 from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.schemas.specs.trackers import Trackers
 
 
 class Code(Part):
@@ -67,6 +68,9 @@ class GroupSpec(JobSpec):
 
     HAS_HEARTBEATS = True
     workers: Workers
+    trackers: Trackers = ()
+    """Where metrics go too: `tensorboard`, `mlflow`, or a dict of `name` and `uri` for another server than that of
+    `mlflow_conn_id`: `["tensorboard", {"name": "mlflow", "uri": "http://mlflow:5000"}]`."""
 
     @property
     def min_workers(self) -> int:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
-    BeforeValidator,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
@@ -24,7 +23,6 @@ from trainyard.schemas.specs.fields import (
     ImportPath,
     Inlined,
     Location,
-    MLflowServer,
     Model,
     Name,
     Output,
@@ -131,29 +129,6 @@ class Mixed(Part):
     """The fraction of each epoch's rows."""
 
 
-class TrackerOptions(Part):
-    """Where the metrics of each epoch go, beside the report."""
-
-    name: Literal["tensorboard", "mlflow"]
-    """`tensorboard` writes event files to `tensorboard/TASK` in the run's directory; `mlflow` records a run in the
-    experiment with the DAG's name."""
-    uri: MLflowServer | None = None
-    """The tracking server of `mlflow`, for example `http://mlflow:5000`. By default that of the operator's
-    `mlflow_conn_id`."""
-
-    @model_validator(mode="after")
-    def _check_uri(self) -> Self:
-        if self.uri and self.name != "mlflow":
-            raise ValueError(f"uri is the server of 'mlflow', and {self.name!r} has none; remove it")
-        return self
-
-
-def _named(value: Any) -> Any:
-    """Replace the name of a tracker by its default options."""
-    return {"name": value} if isinstance(value, str) else value
-
-
-Tracker = Annotated[TrackerOptions, BeforeValidator(_named)]
 """A tracker's options, as an object, a dict, or the tracker's name."""
 
 
@@ -200,9 +175,6 @@ class TrainSpec(GroupSpec):
     name."""
     hang_minutes: PositiveFloat = 15.0
     """A group without progress for this long is ended and restarted."""
-    trackers: Annotated[tuple[Tracker, ...], refuse_string("tensorboard", "mlflow")] = ()
-    """Where the metrics of each epoch go too: `tensorboard`, `mlflow`, or a dict of `name` and `uri` for another server
-    than that of `mlflow_conn_id`: `["tensorboard", {"name": "mlflow", "uri": "http://mlflow:5000"}]`."""
     formats: Annotated[tuple[Format, ...], refuse_string("onnx", "mlflow")] = ()
     """Formats to write the model in too: `onnx`, `pt2` (torch.export) or `mlflow`."""
     epoch_models: bool = False

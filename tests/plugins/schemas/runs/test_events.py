@@ -100,7 +100,7 @@ def test_what_is_written_and_kept_does_not_grow_with_the_epochs(
     assert max(written) < 100 << 10
     assert kept < 1 << 20
     assert len(list(tmp_path.rglob("*.jsonl"))) <= total // (64 << 10) + 1
-    values = events.read_counter(str(tmp_path), "train", "worker 0", "epoch")
+    values = events.read_counters(str(tmp_path), "train", "worker 0", ["epoch"])
     assert [value["args"]["epoch"] for value in values] == list(range(250))
 
 
@@ -110,7 +110,7 @@ def test_a_value_that_is_not_finite_is_null_so_that_browsers_can_read_the_file(t
         log.instant("resume", at=[1.0, math.nan])
     written = (tmp_path / "events/train/worker 0.jsonl").read_text()
     assert "NaN" not in written and "Infinity" not in written
-    (value,) = events.read_counter(str(tmp_path), "train", "worker 0", "epoch")
+    (value,) = events.read_counters(str(tmp_path), "train", "worker 0", ["epoch"])
     assert value["args"] == {"epoch": 1, "loss": None, "auroc": 0.5, "validation_loss": None}
 
 
