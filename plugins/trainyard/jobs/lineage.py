@@ -107,7 +107,9 @@ def describe(spec: JobSpec, result: Result | None = None) -> Lineage:
             models = [_describe_model(uri, bool(result)) for uri in (*spec.evaluated, *spec.baselines)]
             version = next((one.dataset_version for one in evaluations), None)
             datasets = [_describe_read(spec.dataset, version, (spec.split,))] if spec.dataset else []
-            return Lineage((*datasets, *models), tuple(_evaluation_item(one.evaluation) for one in evaluations))
+            return Lineage(
+                (*datasets, *models), tuple(Item(one.evaluation, "FILE", format="json") for one in evaluations)
+            )
         case PredictSpec(), PredictionsResult() | None:
             inputs = (*_describe_sources(spec), _describe_model(spec.model, bool(result)))
             return Lineage(inputs, _describe_predictions(spec, result))
@@ -117,7 +119,7 @@ def describe(spec: JobSpec, result: Result | None = None) -> Lineage:
 def describe_promotion(evaluation: Evaluation, champion: str) -> Lineage:
     """Return the lineage of a promotion: the evaluation and its model are read, the champion is written."""
     inputs = (
-        _evaluation_item(evaluation.uri),
+        Item(evaluation.uri, "FILE", format="json"),
         _describe_model(add_version(evaluation.model.uri, evaluation.model.weights_sha256), True),
     )
     return Lineage(inputs, (_describe_model(champion, True),))
@@ -250,10 +252,6 @@ def _describe_predictions(spec: PredictSpec, result: PredictionsResult | None) -
     if not result:
         return (item,)
     return (replace(item, fields=dict.fromkeys(result.columns), written=Summary(result.rows)),)
-
-
-def _evaluation_item(uri: str) -> Item:
-    return Item(uri, kind="FILE", format="json")
 
 
 def _describe_model(name: str, known: bool) -> Item:
