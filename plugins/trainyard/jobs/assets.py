@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import string
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -13,6 +14,8 @@ from trainyard.files import uris
 from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.jobs.options.validation import is_pending
 
+MAX_KEY = 250
+"""The characters of a key of a partition that Airflow's database has room for."""
 _REPEATED_SLASHES = re.compile(r"(?<=[^:/])//+")
 
 
@@ -41,3 +44,11 @@ def emits_partitions(dag: DAG | None) -> bool:
     """Return whether asset events of a DAG name partitions; such events start no DAG without partitions."""
     timetable = getattr(dag, "timetable", None)
     return getattr(timetable, "partitioned_at_runtime", False)  # Airflow 3.3 has it
+
+
+def select_keys(partitions: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the partitions that Airflow takes as keys of events, and the others."""
+    keys: tuple[list[str], list[str]] = ([], [])
+    for name in partitions:
+        keys[not name.strip() or len(name) > MAX_KEY].append(name)
+    return keys

@@ -17,7 +17,7 @@ from trainyard.errors import TrainyardError
 from trainyard.files import storage
 from trainyard.hooks.trainyard import Settings, TrainyardHook
 from trainyard.jobs import lineage
-from trainyard.jobs.assets import emits_partitions, output_asset
+from trainyard.jobs.assets import emits_partitions, output_asset, select_keys
 from trainyard.jobs.options import requirements, validation
 from trainyard.jobs.options.base import ATTRIBUTES, HasOptions, as_lists, or_default_deferrable
 from trainyard.jobs.options.common import CommonOptions, check_requests
@@ -332,10 +332,21 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
                 event = context["outlet_events"][asset]
                 event.extra = {k: v for k, v in record.output.items() if k != "uri"}
                 if emits_partitions(self.get_dag()):
-                    event.add_partitions(self.list_partitions(record))
+                    keys, others = select_keys(self.list_partitions(record))
+                    event.add_partitions(keys)
+                    if others:
+                        self.log.warning(
+                            "Airflow has no event for %d partitions, such as %.50r", len(others), others[0]
+                        )
         run_record.mark_used(task_key, record)
         self._lineage = lineage.keep(lambda: self._describe_read_and_written(record))
         return record.output
+
+    def _add_partitions(self, event: Any, record: RunRecord) -> None:
+        keys, others = select_keys(self.list_partitions(record))
+        event.add_partitions(keys)
+        if others:
+            self.log.warning("Airflow has no events for %d partitions, such as %.50r", len(others), others[0])
 
     def list_partitions(self, record: RunRecord) -> list[str]:
         """Return the partitions that the task has written, if it has options of partitions."""

@@ -45,7 +45,7 @@ class PredictOperator(SparkStageOperator):
 
     def list_partitions(self, record: RunRecord) -> list[str]:
         """Return the partitions that were predicted, if the operator has `partition_by`."""
-        return list(record.output["partitions"])
+        return list(record.output.get("partitions", ()))
 
     def resolve_fields(self, root: str) -> dict[str, Any]:
         """Return the spec's fields; the name of a table is not a path."""

@@ -12,6 +12,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, se
 from trainyard.report import assets
 from trainyard.report.curves import humanize
 from trainyard.report.render import FILTERS
+from trainyard.text import shorten
 
 
 def render(template: str, status: int = 200, **values: Any) -> HTMLResponse:
@@ -49,5 +50,5 @@ _TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 _TEMPLATES.globals |= {"address": address, "run_in_airflow": run_in_airflow, "assets": assets}
-_TEMPLATES.filters |= FILTERS | {"clock": format_time, "human": humanize}
+_TEMPLATES.filters |= FILTERS | {"clock": format_time, "human": humanize, "shorten": shorten}
 _TEMPLATES.tests["web"] = is_web

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from trainyard.pages.runs import Run
 from trainyard.report import render, settings
+from trainyard.schemas.heads import split_metric
 from trainyard.schemas.results import EvaluationResult, EvaluationsResult, ModelResult
 from trainyard.schemas.runs import outcomes
 from trainyard.schemas.runs.run_record import RunRecord
@@ -77,22 +79,22 @@ def read_models(root: str, runs: Sequence[Run], unreadable: dict[str, str]) -> l
 
 def build_models(root: str, run: Run, records: Sequence[RunRecord], specs: Mapping[str, TrainSpec]) -> list[Model]:
     """Return the models that the tasks of a run have trained. A pure function of its records and specs."""
-    evaluations = [
-        evaluation
-        for record in records
-        if isinstance(record.result, EvaluationResult | EvaluationsResult)
-        for evaluation in record.result.evaluations_by_name.values()
-    ]
+    evaluations: dict[str, list[tuple[str, EvaluationResult]]] = {}
+    for record in records:
+        if isinstance(record.result, EvaluationResult | EvaluationsResult):
+            for evaluation in record.result.evaluations_by_name.values():
+                evaluations.setdefault(evaluation.weights_sha256, []).append((record.task_key.task, evaluation))
     models = []
     for record in records:
         if isinstance(record.result, ModelResult):
             task, result = record.task_key.task, record.result
             found = dict(_list_finite(result.metrics.items()))
-            for evaluation in evaluations:
-                if evaluation.weights_sha256 == result.weights_sha256:
-                    named = ((f"{evaluation.split} {name}", value) for name, value in evaluation.metrics.items())
-                    found |= _list_finite(named)
-            varied = settings.flatten(root, specs[task]) if task in specs else {}
+            of_model = evaluations.get(result.weights_sha256, [])
+            splits = Counter(evaluation.split for _, evaluation in of_model)
+            for name, evaluation in of_model:
+                where = evaluation.split if splits[evaluation.split] == 1 else f"{name}: {evaluation.split}"
+                found |= _list_finite((f"{where} {metric}", value) for metric, value in evaluation.metrics.items())
+            varied = settings.flatten(root, specs[task], result) if task in specs else {}
             models.append(Model(run, task, result.weights_sha256[:16], varied, found, record.seconds))
     return models
 
@@ -110,7 +112,7 @@ def build_table(models: Sequence[Model]) -> Table:
 
 def find_direction(name: str) -> int:
     """Return 1 if more of a metric is better, -1 if less is, 0 if that is not known."""
-    plain = name.rpartition(" ")[2].removeprefix("validation_")
+    plain = split_metric(name.rpartition(" ")[2])[1].removeprefix("validation_")
     return -1 if plain == "loss" else metrics.sign(plain) if metrics.is_known(plain) else 0
 
 

@@ -53,7 +53,7 @@ def name_members(root: str, specs: Mapping[str, TrainSpec]) -> dict[str, str]:
         if spec.task_key.map_index >= 0:
             members.setdefault(spec.task_key.task_id, {})[task] = flatten(root, spec)
     return {
-        task: shorten(", ".join(f"{name}={settings.get(name, 'default')}" for name in different), MAX_NAME)
+        task: shorten(", ".join(f"{name}={_abbreviate(settings, name)}" for name in different), MAX_NAME)
         for of_task in members.values()
         for different in [find_different(of_task.values())]
         for task, settings in of_task.items()
@@ -61,28 +61,43 @@ def name_members(root: str, specs: Mapping[str, TrainSpec]) -> dict[str, str]:
 
 
 def describe_code(code: Code | None) -> str:
-    """Return the version of the user's code: its commit if it is known, or the checksum of what was shipped."""
-    if code is None or not (code.commit or code.archive):
+    """Return the version of the user's code: of its bundle or repository if it is known, or a checksum."""
+    if code is None:
         return ""
-    if code.commit is None:
-        return f"archive {code.archive}"
-    return f"commit {code.commit[:10]}" + (f", changed since (archive {code.archive})" if code.is_changed else "")
+    if code.bundle_version:
+        return f"version {code.bundle_version} of the DAG bundle"
+    if code.commit:
+        state = {False: "", True: ", with changes that are not committed", None: ", perhaps with changes"}
+        return f"commit {code.commit[:10]}{state[code.is_changed]}" + (
+            f" (archive {code.archive})" if code.archive and code.is_changed is not False else ""
+        )
+    return f"archive {code.archive}" if code.archive else ""
 
 
-def flatten(root: str, spec: TrainSpec) -> dict[str, str]:
-    """Return what a person may vary, by name; a parameter that is named as an option has what has it in front."""
+def flatten(root: str, spec: TrainSpec, result: ModelResult | None = None) -> dict[str, str]:
+    """Return what a person may vary, by name; a parameter that is named as an option has what has it in front.
+
+    Args:
+        root: The storage root, without which names of datasets and models are shown.
+        spec: What the training was asked to do.
+        result: What came of it, with the version of its data; None for one that has not succeeded.
+    """
     settings = spec.model_dump(include={"recipe", "loop", "workers", "epoch_models"}) | spec.options.model_dump()
-    settings |= {"data": _describe_data(root, spec, None), "start_from": uris.shorten(root, spec.start_from or "")}
-    settings["strategy"] = _describe_strategy(spec.strategy)
+    settings |= {"data": _describe_data(root, spec, result), "start_from": uris.shorten(root, spec.start_from or "")}
+    settings |= {"strategy": _describe_strategy(spec.strategy), "code": describe_code(spec.code)}
     for option, values in (("recipe_params", spec.recipe_params), ("loop_params", spec.loop_params)):
         settings |= {f"{option}.{name}" if name in settings else name: value for name, value in values.items()}
-    return {name: shorten(str(value), MAX_VALUE) for name, value in settings.items()}
+    return {name: str(value) for name, value in settings.items()}
 
 
 def find_different(trainings: Collection[Mapping[str, str]]) -> list[str]:
     """Return the names of settings whose values are not the same in all trainings."""
     names = dict.fromkeys(name for settings in trainings for name in settings)
     return [name for name in names if len({settings.get(name) for settings in trainings}) > 1]
+
+
+def _abbreviate(settings: Mapping[str, str], name: str) -> str:
+    return shorten(settings.get(name, "default"), MAX_VALUE)
 
 
 def _call(path: str | None, params: Mapping[str, Any]) -> str:

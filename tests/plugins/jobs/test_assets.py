@@ -17,7 +17,9 @@ from trainyard.operators import ExportOperator, PredictOperator, PromoteOperator
 from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
 
-DAY = "2026-01-05"
+DAY, LONG = "2026-01-05", "x" * 251
+EXPORT = {"task_id": "t", "prepare": "a.b:c", "source": "/in", "dataset": "d"}
+PREDICT = {"task_id": "t", "model": "m", "source": "/in", "output": "p"}
 
 
 def train(**options: Any) -> TrainOperator:
@@ -84,19 +86,23 @@ def test_the_result_is_published_to_the_asset_of_the_connection_and_to_no_other(
 
 
 @pytest.mark.parametrize(
-    ("build", "job", "found"),
+    ("build", "job", "found", "keys"),
     [
-        (partial(ExportOperator, task_id="t", prepare="a.b:c", source="/in", dataset="d", partition=DAY), "export", {}),
+        (partial(ExportOperator, **EXPORT, partition=DAY), "export", {}, {DAY}),
+        (partial(ExportOperator, **EXPORT, partition=20260105), "export", {}, {"20260105"}),
+        (partial(ExportOperator, **EXPORT), "export", {}, set()),
         (
-            partial(PredictOperator, task_id="t", model="m", source="/in", output="p", partition_by="day"),
+            partial(PredictOperator, **PREDICT, partition_by="day"),
             "predict",
-            {"partitions": [DAY]},
+            {"partitions": [DAY, " ", "x" * 251]},
+            {DAY},
         ),
+        (partial(PredictOperator, **PREDICT), "predict", {}, set()),
     ],
 )
 @pytest.mark.parametrize("timetable", [None, getattr(airflow.sdk, "PartitionedAtRuntime", None)])  # since Airflow 3.3
 def test_events_name_the_written_partitions_if_the_dag_says_that_its_runs_have_them(
-    build: Callable[[], Any], job: str, found: dict[str, Any], timetable: Any, tmp_path: Any
+    build: Callable[[], Any], job: str, found: dict[str, Any], keys: set[str], timetable: Any, tmp_path: Any
 ) -> None:
     task = build()
     DAG("d", schedule=timetable and timetable()).add_task(task)
@@ -106,4 +112,4 @@ def test_events_name_the_written_partitions_if_the_dag_says_that_its_runs_have_t
         output=output(job, **found),
     )  # fmt: skip
     task._publish_result({"outlet_events": events}, key, record)
-    assert getattr(events[task.outlets[0]], "partition_keys", set()) == ({DAY} if timetable else set())
+    assert getattr(events[task.outlets[0]], "partition_keys", set()) == (keys if timetable else set())

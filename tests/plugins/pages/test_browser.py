@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 import pytest
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support import expected_conditions as expected
 from selenium.webdriver.support.wait import WebDriverWait
 
@@ -187,7 +188,7 @@ def test_models_are_sorted_filtered_and_compared(user: Any, address: str) -> Non
     assert rates() == ["0.02", "0.01"]
     sort.click()
     assert rates() == ["0.01", "0.02"]
-    user.find_element(By.CSS_SELECTOR, "[type=search]").send_keys("train 0.02")
+    user.find_element(By.CSS_SELECTOR, "[type=search]").send_keys("train 0.02", Keys.ENTER)
     assert rates() == ["0.02"] and user.find_element(By.CSS_SELECTOR, "[data-count]").text == "1"
     user.find_element(By.CSS_SELECTOR, "[type=search]").clear()
     user.find_element(By.CSS_SELECTOR, "[type=search]").send_keys(" ")
@@ -196,7 +197,7 @@ def test_models_are_sorted_filtered_and_compared(user: Any, address: str) -> Non
     assert rates() == []
     for box in user.find_elements(By.CSS_SELECTOR, "tbody [type=checkbox]"):
         box.click()
-    user.find_element(By.CSS_SELECTOR, "form button:not([type])").click()
+    user.find_element(By.CSS_SELECTOR, "button[form]").click()
     WebDriverWait(user, 30).until(expected.presence_of_element_located((By.ID, "curves")))
 
 

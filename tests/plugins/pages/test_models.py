@@ -49,7 +49,10 @@ def test_a_model_has_the_metrics_of_its_training_and_of_its_evaluations() -> Non
         record("train", 1, weights_sha256=second, metrics={"validation_loss": 0.25}),
         record("evaluate", weights_sha256=second, split="test", metrics={"accuracy": 0.9, "auroc": None}),
         record("evaluate", 0, status="failed"),
-        several({"weights_sha256": first, "split": "other", "metrics": {"mae": 2.0}}, {"weights_sha256": second}),
+        several(
+            {"weights_sha256": first, "split": "other", "metrics": {"mae": 2.0}},
+            {"weights_sha256": second, "split": "validation"},
+        ),
     ]
     found = models.build_models("file:///s", RUN, records, {"train@1": spec(0.2)})
     assert [(one.task, one.metrics, one.weights) for one in found] == [
@@ -59,6 +62,24 @@ def test_a_model_has_the_metrics_of_its_training_and_of_its_evaluations() -> Non
     assert found[1].settings["rate"] == "0.2" and not found[0].settings
 
 
+def test_evaluations_of_one_split_have_the_names_of_their_tasks() -> None:
+    records = [
+        record("train", weights_sha256="a" * 64, metrics={}),
+        record("evaluate", 0, weights_sha256="a" * 64, split="test", dataset="/s/north", metrics={"accuracy": 0.9}),
+        record("evaluate", 1, weights_sha256="a" * 64, split="test", dataset="/s/south", metrics={"accuracy": 0.2}),
+    ]
+    [found] = models.build_models("file:///s", RUN, records, {})
+    assert found.metrics == {"evaluate@0: test accuracy": 0.9, "evaluate@1: test accuracy": 0.2}
+
+
+def test_versions_of_the_data_and_long_values_are_differences() -> None:
+    layers = [[512] * 20, [512] * 20 + [256]]
+    records = [record("train", n, weights_sha256=f"{n}" * 64, dataset_version=n + 1, metrics={}) for n in range(2)]
+    specs = {f"train@{n}": spec(0.1).model_copy(update={"recipe_params": {"layers": layers[n]}}) for n in range(2)}
+    table = models.build_table(models.build_models("/s", RUN, records, specs))
+    assert {"data", "layers"} <= set(table.settings) and table.models[0].settings["data"].startswith("d@1")
+
+
 def test_columns_are_the_settings_that_differ_and_all_metrics() -> None:
     table = models.build_table([model("0.1", loss=0.5), model("0.2", loss=0.4, accuracy=0.9)])
     assert (table.settings, table.metrics) == (["rate"], ["loss", "accuracy"])
@@ -66,6 +87,7 @@ def test_columns_are_the_settings_that_differ_and_all_metrics() -> None:
 
 
 def test_the_best_value_is_known_where_the_direction_is() -> None:
+    assert models.find_direction("kind/validation_loss") == -1 == models.find_direction("evaluate@0: test kind/loss")
     names = {"loss": 0.5, "validation_loss": 0.5, "accuracy": 0.5, "test accuracy": 0.5, "test mae": 0.5, "rows": 0.5}
     table = models.build_table([model(**names), model(**dict.fromkeys(names, 0.75))])
     assert table.best == {

@@ -133,7 +133,7 @@ class DatasetOperator(SparkStageOperator):
 
     def list_partitions(self, record: RunRecord) -> list[str]:
         """Return the partition, if the operator has one."""
-        return [self.partition] if self.partition else []
+        return [] if self.partition is None else [str(self.partition)]
 
     def locate_fields(self) -> dict[str, Any]:
         """Return the spec's fields, with a partition if the operator has one: without it all partitions are replaced.

@@ -33,6 +33,7 @@ for (const table of document.querySelectorAll("table[data-sorts]")) {
     for (const row of body.rows) {
       const text = row.textContent.toLowerCase();
       row.hidden = !words.every((word) => text.includes(word));
+      for (const box of row.querySelectorAll("input")) box.disabled = row.hidden;
     }
     if (count) count.textContent = [...body.rows].filter((row) => !row.hidden).length;
   });

@@ -47,10 +47,12 @@ class Code(Part):
 
     archive: str | None = None
     """The checksum of the archive that is shipped, with Trainyard's code."""
+    bundle_version: str | None = None
+    """The version of the DAG bundle, if it has one."""
     commit: str | None = None
-    """The first digits of the version of the DAG bundle, or of the commit of the git repository of the DAG's file."""
-    is_changed: bool = False
-    """Whether the folder of the DAG's file had changes that are not committed."""
+    """The commit of the git repository that has the DAG's file, where the bundle has no version."""
+    is_changed: bool | None = None
+    """Whether this repository had changes that were not committed; None if that is not known."""
 
 
 class JobSpec(Document):
