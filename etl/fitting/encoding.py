@@ -35,7 +35,7 @@ def encode(
     """Replace the values of columns by indices of type bigint.
 
     Each vocabulary is joined as a table that all executors have, so that a lookup takes the same time for any number of
-    values. Elements of arrays are looked up by Arrow. Rows stay in their partitions.
+    values. The distinct elements of arrays are looked up in a dict of each task. Rows stay in their partitions.
 
     Args:
         frame: The rows. A value of a label that is no class is an error of the Spark job.
@@ -145,21 +145,24 @@ def _encode_lists(vocabulary: Vocabulary) -> Callable[[Column], Column]:
 
     @F.arrow_udf("array<bigint>")  # type: ignore[untyped-decorator, unused-ignore]
     def encode_lists(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
-        known = pa.array(values, pa.string())
+        indices = dict(zip(values, range(first, first + len(values)), strict=True))
         for lists in batches:
-            yield index_lists(lists, known, first)
+            yield index_lists(lists, indices)
 
     return encode_lists  # type: ignore[no-any-return, unused-ignore]
 
 
-def index_lists(lists: pa.ListArray, known: pa.StringArray, first: int) -> pa.ListArray:
-    """Return arrays with the positions of their texts among the `known` ones, counted from `first`; 0 for others."""
-    found = pc.index_in(lists.flatten(), value_set=known).cast(pa.int64())
-    indices = pc.fill_null(pc.add(found, first), 0)
+def index_lists(lists: pa.ListArray, indices: Mapping[str, int]) -> pa.ListArray:
+    """Return arrays with the indices of their texts, 0 for null and for those without one.
+
+    Each distinct text of the arrays is looked up once.
+    """
+    texts = lists.flatten().dictionary_encode()
+    known = pa.array([indices.get(text, 0) for text in texts.dictionary.to_pylist()], pa.int64())
+    found = pc.fill_null(pc.take(known, texts.indices), 0)
     lengths = pc.fill_null(pc.list_value_length(lists), 0).cast(pa.int32())
-    ends = pc.cumulative_sum(lengths)
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-    return pa.ListArray.from_arrays(offsets, indices, mask=lists.is_null())
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+    return pa.ListArray.from_arrays(offsets, found, mask=lists.is_null())
 
 
 def _refuse(label: str) -> Column:

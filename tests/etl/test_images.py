@@ -65,15 +65,21 @@ def test_a_smaller_photo_is_upright_and_keeps_its_colors() -> None:
         ("tiff", "L", ("TIFF", "L")),
         ("webp", "RGB", ("WEBP", "RGB")),
         ("jpeg", "CMYK", ("JPEG", "CMYK")),
+        ("mpo", "RGB", ("JPEG", "RGB")),
+        ("png", "I;16", ("PNG", "L")),
+        ("tiff", "I;16", ("TIFF", "L")),
+        ("tiff", "RGB", ("TIFF", "RGB")),
     ],
 )
 def test_each_kind_of_image_is_made_smaller(kind: str, mode: str, expected: tuple[str, str]) -> None:
-    small = decode(shrink_image(encode(PHOTO.convert(mode), kind), 50))
-    assert small.size == (50, 33) and (small.format, small.mode) == expected
+    photo = Image.fromarray(np.asarray(PHOTO.convert("L"), np.uint16) << 8) if mode == "I;16" else PHOTO.convert(mode)
+    options = {"mpo": {"save_all": True, "append_images": [PHOTO]}, "tiff": {"compression": "tiff_lzw"}}
+    small = decode(shrink_image(encode(photo, kind, **options.get(kind, {})), 50))
+    assert small.size == (50, 33) and (small.format, small.mode) == expected and np.asarray(small).std() > 20
 
 
 def test_what_is_no_image_is_an_error_with_its_first_bytes() -> None:
-    with pytest.raises(ValueError, match=r"an image of 8 bytes that begin with b'no image' cannot be made smaller"):
+    with pytest.raises(ValueError, match=r"an image of 8 bytes that begin with b'no image' cannot be decoded"):
         shrink_image(b"no image", 50)
 
 

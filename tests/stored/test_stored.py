@@ -15,6 +15,7 @@ import torch
 from pyarrow import parquet
 
 from trainyard import __version__
+from trainyard.schemas.datasets import fitted_state
 from trainyard.schemas.datasets import manifest as manifests
 from trainyard.schemas.datasets.fitted_state import FittedState
 from trainyard.schemas.datasets.manifest import DatasetManifest, PartitionStatistics
@@ -77,6 +78,12 @@ def test_the_rows_of_a_dataset_are_read(storage: Path) -> None:
     assert sum(len(batch["id"]) for batch in batches) == manifest.split("train").rows > 100
     assert {name: tensor.dtype for name, tensor in batches[0].items()}["size"] == torch.float32
     assert set(torch.cat([batch["kind"] for batch in batches]).tolist()) == {0, 1, 2}
+
+
+def test_what_was_fitted_is_what_its_dataset_refers_to_so_that_partitions_are_added(storage: Path) -> None:
+    uri = str(storage / "stored" / "dataset")
+    fitted = manifests.read_current(uri).fitted
+    assert fitted and fitted_state.read(f"{uri}/{fitted.path}", fitted).reference == fitted
 
 
 def test_a_model_predicts_what_it_predicted_then(storage: Path) -> None:

@@ -112,8 +112,11 @@ def test_rows_of_single_values_are_refused_by_the_column(spark, model):
     rows = spark.createDataFrame([(1, "a")], "key bigint, words string")
     with pytest.raises(TrainyardError, match=r"have string in column 'words', but .* categories of type array<string>"):
         predict(rows, model, ["key"])
-    with pytest.raises(TrainyardError, match="column 'words' has no array in row 1; pass an empty one"):
-        load_model(model).predict({"words": [["a"], None]})
+    for wrong in (None, "a b", float("nan"), 3):
+        with pytest.raises(
+            TrainyardError, match=r"column 'words' has .* in row 1; pass a list of values, which may be"
+        ):
+            load_model(model).predict({"words": [["a"], wrong]})
 
 
 def test_an_array_is_no_label(spark, source, tmp_path):
@@ -136,8 +139,8 @@ texts = st.one_of(st.none(), st.lists(st.one_of(st.none(), st.sampled_from([*WOR
 
 @given(st.lists(texts, max_size=40), st.integers(0, 5), st.integers(0, 1))
 def test_lists_of_any_length_nulls_and_slices_have_the_positions_of_their_texts(rows, begin, first):
-    found = index_lists(pa.array(rows, pa.list_(pa.string()))[begin:], pa.array(WORDS), first)
     positions = {word: position for position, word in enumerate(WORDS, first)}
+    found = index_lists(pa.array(rows, pa.list_(pa.string()))[begin:], positions)
     assert found.to_pylist() == [
         None if row is None else [positions.get(word, 0) for word in row] for row in rows[begin:]
     ]

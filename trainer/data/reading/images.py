@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000")
 """The formats of images. Pillow reads more, some of them with other programs (EPS by Ghostscript)."""
+JPEG = ("JPEG", "MPO")
+"""The names that Pillow gives to JPEGs; those of some cameras have a second picture."""
 MAX_PIXELS = 1 << 26
 """The size of an image: a file of some kilobytes can have gigabytes of pixels."""
 SHARE_OF_CENTER = 0.875
@@ -77,11 +79,11 @@ class CenterCrop:
 
     def __call__(self, data: bytes) -> Pixels:
         """Return the center of an image (one of `FORMATS`)."""
-        image = open_image(data)
-        width, height = _upright_size(image)
+        image, width, height = _open_upright(data)
         side = min(width, height) * self.share
         left, top = (width - side) / 2, (height - side) / 2
-        return _to_array(_crop(image, (left, top, left + side, top + side), self.size, self.mode), self.mode)
+        box = (left, top, left + side, top + side)
+        return _to_array(_crop(image, width, height, box, self.size, self.mode), self.mode)
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,8 @@ class RandomResizedCrop:
 
     def decode(self, data: bytes, random: np.random.Generator) -> Pixels:
         """Return a random part of an image (one of `FORMATS`)."""
-        image = open_image(data)
-        cropped = _crop(image, self.draw(*_upright_size(image), random), self.size, self.mode)
+        image, width, height = _open_upright(data)
+        cropped = _crop(image, width, height, self.draw(width, height, random), self.size, self.mode)
         mirrored = random.random() < self.flip
         pixels = _to_array(cropped, self.mode)
         return pixels[:, :, ::-1] if mirrored else pixels
@@ -159,43 +161,14 @@ def turn_upright(image: Image) -> Image:
     return ImageOps.exif_transpose(image) if image.getexif().get(_ORIENTATION, 1) != 1 else image
 
 
-def _check(crop: CenterCrop | RandomResizedCrop, size: int, mode: str) -> None:
-    name = type(crop).__name__
-    if size < 1:
-        raise TrainyardError(f"{name}(size={size}): write the pixels of a side, one or more.")
-    if mode not in ("RGB", "L"):
-        raise TrainyardError(f'{name}(mode={mode!r}): write "RGB", or "L" for gray.')
+def to_8_bits(image: Image, mode: str | None = None) -> Image:
+    """Return an image of 8 bits a channel, in a mode if one is given.
 
+    One that has it is not copied, as Pillow's `convert` would.
 
-def _upright_size(image: Image) -> tuple[int, int]:
-    is_turned = image.getexif().get(_ORIENTATION) in _TURNED
-    return (image.height, image.width) if is_turned else (image.width, image.height)
-
-
-def _crop(image: Image, box: Box, size: int, mode: Mode) -> Image:
-    """Decode a part of an upright image, resized to size x size.
-
-    A JPEG is decoded at a smaller scale that is at least twice as large as the result, as Pillow's thumbnails are.
+    Raises:
+        ValueError: Its pixels are floats or 32-bit integers, whose range is not known.
     """
-    from PIL import Image
-
-    width, height = _upright_size(image)
-    times = int(min(box[2] - box[0], box[3] - box[1]) // (2 * size))
-    if times >= 2:
-        image.draft(None, (math.ceil(image.width / times), math.ceil(image.height / times)))
-    image = _convert(turn_upright(image), mode)
-    x, y = image.width / width, image.height / height
-    scaled = (box[0] * x, box[1] * y, min(box[2] * x, image.width), min(box[3] * y, image.height))
-    return image.resize((size, size), Image.Resampling.BILINEAR, box=scaled)
-
-
-def _to_array(image: Image, mode: Mode) -> Pixels:
-    pixels = np.asarray(_convert(image, mode))
-    return pixels.transpose(2, 0, 1) if mode == "RGB" else pixels[None]
-
-
-def _convert(image: Image, mode: Mode) -> Image:
-    """Return an image in a mode; one that has it is not copied, as Pillow's `convert` would."""
     from PIL.Image import fromarray
 
     if image.mode in ("F", "I"):
@@ -205,4 +178,45 @@ def _convert(image: Image, mode: Mode) -> Image:
         )
     if image.mode.startswith("I;16"):
         image = fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    return image if image.mode == mode else image.convert(mode)
+    return image if mode in (None, image.mode) else image.convert(mode)
+
+
+def _check(crop: CenterCrop | RandomResizedCrop, size: int, mode: str) -> None:
+    name = type(crop).__name__
+    if size < 1:
+        raise TrainyardError(f"{name}(size={size}): write the pixels of a side, one or more.")
+    if mode not in ("RGB", "L"):
+        raise TrainyardError(f'{name}(mode={mode!r}): write "RGB", or "L" for gray.')
+
+
+def _open_upright(data: bytes) -> tuple[Image, int, int]:
+    """Return an image, and its width and height when it is upright; only a JPEG is not decoded yet."""
+    image = open_image(data)
+    if image.format not in JPEG:  # Pillow turns some of these by itself, when they are opened or decoded
+        image = turn_upright(image)
+        return image, *image.size
+    is_turned = image.getexif().get(_ORIENTATION) in _TURNED
+    return (image, image.height, image.width) if is_turned else (image, image.width, image.height)
+
+
+def _crop(image: Image, width: int, height: int, box: Box, size: int, mode: Mode) -> Image:
+    """Decode a part of an image, which has a width and height when it is upright, resized to size x size.
+
+    A JPEG is decoded at a smaller scale that is at least twice as large as the result, as Pillow's thumbnails are.
+    """
+    from PIL import Image
+
+    if image.format in JPEG:
+        times = int(min(box[2] - box[0], box[3] - box[1]) // (2 * size))
+        if times >= 2:
+            image.draft(None, (math.ceil(image.width / times), math.ceil(image.height / times)))
+        image = turn_upright(image)
+    image = to_8_bits(image, mode)
+    x, y = image.width / width, image.height / height
+    scaled = (box[0] * x, box[1] * y, min(box[2] * x, image.width), min(box[3] * y, image.height))
+    return image.resize((size, size), Image.Resampling.BILINEAR, box=scaled)
+
+
+def _to_array(image: Image, mode: Mode) -> Pixels:
+    pixels = np.asarray(to_8_bits(image, mode))
+    return pixels.transpose(2, 0, 1) if mode == "RGB" else pixels[None]

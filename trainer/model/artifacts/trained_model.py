@@ -262,8 +262,11 @@ def _encode(name: str, values: Any, vocabulary: Vocabulary) -> Any:
     """Return the indices of the values of a column."""
     if not vocabulary.is_list:
         return np.array(vocabulary.encode(name, values), np.int64)
-    if missing := [number for number, row in enumerate(values) if row is None]:
-        raise TrainyardError(f"column {name!r} has no array in row {missing[0]}; pass an empty one.")
+    for number, row in enumerate(values):
+        if not isinstance(row, list | tuple | np.ndarray):
+            raise TrainyardError(
+                f"column {name!r} has {row!r:.50} in row {number}; pass a list of values, which may be empty."
+            )
     return [np.array(vocabulary.encode(name, row), np.int64) for row in values]
 
 

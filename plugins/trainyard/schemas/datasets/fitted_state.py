@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
+from pydantic import PrivateAttr
+
 from trainyard.errors import TrainyardError
 from trainyard.files import storage, uris
 from trainyard.schemas.document import Document, Part
@@ -114,6 +116,11 @@ class FittedState(Document):
     """The values of `categories` and of `label`, by column."""
     state: Any = None
     """What the user's `fit` returned."""
+    _stored: str | None = PrivateAttr(None)
+
+    def to_json(self) -> str:
+        """Return the document as JSON: one that was read as it is stored, so that its checksum stays what it was."""
+        return self._stored or super().to_json()
 
     @property
     def reference(self) -> FittedReference:
@@ -156,7 +163,10 @@ def read(uri: str, reference: FittedReference) -> FittedState:
     Raises:
         TrainyardError: It is missing, or is another one.
     """
-    return FittedState.from_json(read_bytes(uri, reference), uri)
+    text = read_bytes(uri, reference)
+    state = FittedState.from_json(text, uri)
+    state._stored = text.decode()
+    return state
 
 
 def read_bytes(uri: str, reference: FittedReference) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import numpy as np
@@ -58,13 +59,28 @@ def test_a_state_that_was_changed_or_removed_is_refused(tmp_path):
     reference = CITIES.reference
     fitted_state.save(str(tmp_path), CITIES)
     path = tmp_path / reference.path
-    assert fitted_state.read(str(path), reference) == CITIES
+    assert fitted_state.read(str(path), reference).to_json() == CITIES.to_json()
     path.write_text(path.read_text().replace('"A"', '"B"'))
     with pytest.raises(TrainyardError, match="was changed: its sha256 is not"):
         fitted_state.read(str(path), reference)
     path.unlink()
     with pytest.raises(TrainyardError, match="is missing"):
         fitted_state.read(str(path), reference)
+
+
+def test_a_state_that_an_older_release_wrote_stays_what_it_was(tmp_path):
+    """A field that it did not have must not change the checksum that manifests have."""
+    state = FittedState(options={}, vocabularies={"city": Vocabulary(type="string", values=("a", "b"))})
+    fields = json.loads(state.to_json())
+    del fields["vocabularies"]["city"]["is_list"]
+    text = json.dumps(fields).encode()
+    reference = state.reference.model_copy(update={"sha256": hashlib.sha256(text).hexdigest()})
+    (tmp_path / "fitted").mkdir()
+    (tmp_path / reference.path).write_bytes(text)
+    read = fitted_state.read(str(tmp_path / reference.path), reference)
+    assert read.reference == reference != state.reference and read.vocabularies == state.vocabularies
+    fitted_state.save(str(tmp_path), read)
+    assert (tmp_path / reference.path).read_bytes() == text
 
 
 def test_a_vocabulary_is_recognized_by_its_values_and_their_type():
