@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy
 
-from trainyard.trainer.data.reading.images import decode_gray
+from trainyard.trainer.data.reading.images import CenterCrop, RandomResizedCrop, decode_gray
 from trainyard.trainer.data.reading.jagged import Sequences
 from trainyard.trainer.model.recipe import Recipe
 
@@ -376,6 +376,24 @@ def files(classes: int = 10, augment: bool = False) -> Recipe:
         metrics={"accuracy": MulticlassAccuracy(classes, average="micro")},
         predict=lambda output: {"class_": output.argmax(1)},
     )
+
+
+def crops(size: int = 24, augmented: int = 24) -> Recipe:
+    """Return a recipe for photos, of which a part of another size may be trained on."""
+    return Recipe(
+        model=nn.Sequential(Scale(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2)),
+        features="image",
+        label="label",
+        classes=2,
+        decode={"image": CenterCrop(size)},
+        augment={"image": RandomResizedCrop(augmented)},
+        learning_rate=0.1,
+    )
+
+
+class Scale(nn.Module):
+    def forward(self, image: Tensor) -> Tensor:
+        return image / 128 - 1
 
 
 def pooled(sequences: Sequences = "padded", label: str = "label") -> Recipe:

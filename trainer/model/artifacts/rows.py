@@ -80,7 +80,8 @@ def _to_tensors(
         )
     tensor = values if isinstance(values, Tensor) else torch.from_numpy(_to_numbers(values, column))
     if tensor[:1].numel() not in (math.prod(column.shape), 0):
-        raise _shape_error(column, tuple(tensor.shape[1:]))
+        advice = " Return one shape from its decode= and its augment=." if column.name in recipe.augment else ""
+        raise _shape_error(column, tuple(tensor.shape[1:]), advice)
     return {column.name: _convert(tensor, column).reshape(-1, *column.shape)}
 
 
@@ -161,9 +162,9 @@ def _describe_elements(column: Column) -> str:
     return "elements of " if column.kind == "list" else ""
 
 
-def _shape_error(column: Column, shape: tuple[int, ...]) -> TrainyardError:
+def _shape_error(column: Column, shape: tuple[int, ...], advice: str = "") -> TrainyardError:
     of = _describe_elements(column)
     return TrainyardError(
         f"the model takes column {column.name!r} with {of}shape {list(column.shape)}, "
-        f"but its rows have {of}shape {list(shape)}."
+        f"but its rows have {of}shape {list(shape)}.{advice}"
     )

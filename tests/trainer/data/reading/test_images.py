@@ -18,6 +18,7 @@ from sklearn.datasets import load_sample_image
 
 from tests.trainer import datasets
 from trainyard.errors import TrainyardError
+from trainyard.trainer import fit, load_model
 from trainyard.trainer.data.dataset import Dataset
 from trainyard.trainer.data.reading.decoding import decode_rows
 from trainyard.trainer.data.reading.images import FORMATS, CenterCrop, RandomResizedCrop, decode_gray, decode_rgb
@@ -217,3 +218,26 @@ def test_a_dataset_has_random_parts_in_training_alike_on_all_workers_and_the_cen
     assert read(augment=augment) == read(augment=augment, world=3)
     parts, later = read(augment=augment), read(1, augment=augment)
     assert all(parts[row] != later[row] != centers[row] for row in range(40))
+
+
+@pytest.mark.slow
+def test_a_model_learns_from_random_parts_and_predicts_by_the_center(tmp_path: Path) -> None:
+    photos = [load_sample_image(name) for name in ("china.jpg", "flower.jpg")]
+    files = [
+        encode(Image.fromarray(photos[n % 2][50 + n : 250, 60 + 2 * n : 330]).resize((60 + n, 50 + n)), quality=90)
+        for n in range(60)
+    ]
+    parts = {"train": slice(0, 40), "validation": slice(40, 60)}
+    columns = {name: {"image": files[part], "label": np.arange(60)[part] % 2} for name, part in parts.items()}
+    uri = datasets.write(tmp_path / "dataset", columns)
+    fit("tests.trainer.recipes:crops", dataset=uri, model=str(tmp_path / "model"), epochs=20, batch_size=10)
+    model = load_model(str(tmp_path / "model"))
+    guess = model.output({"image": files[40:]}).argmax(1)
+    assert (guess.cpu().numpy() == np.arange(40, 60) % 2).mean() > 0.9
+    with pytest.raises(
+        TrainyardError, match=r"shape \[3, 32, 32\], but its rows .* its decode= and its augment="
+    ):
+        fit(
+            "tests.trainer.recipes:crops", recipe_params={"augmented": 32}, dataset=uri,
+            model=str(tmp_path / "other"), epochs=1, batch_size=10,
+        )  # fmt: skip
