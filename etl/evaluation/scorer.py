@@ -58,9 +58,7 @@ class Scorer:
 
     @cached_property
     def _trained(self) -> dict[tuple[str, str], TrainedModel]:
-        """The loaded models: they may be more than the process keeps for other tasks."""
-        names = dict.fromkeys((model.uri, model.document) for model in self.models)
-        return {name: worker_model.load_model(*name) for name in names}
+        return worker_model.load_models(tuple(dict.fromkeys((model.uri, model.document) for model in self.models)))
 
     @cached_property
     def _inputs(self) -> dict[Column, str]:

@@ -37,6 +37,15 @@ def load_model(uri: str, document: str) -> TrainedModel:
     return restore_model(uri, ModelArtifact.from_json(document, origin=uri))
 
 
+@lru_cache(maxsize=1)
+def load_models(models: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], TrainedModel]:
+    """Return models that are applied together, each a URI and a document, loaded by the first call in this process.
+
+    They may be more than `load_model` keeps: all models of the newest call stay loaded.
+    """
+    return {model: load_model(*model) for model in models}
+
+
 @lru_cache(maxsize=8)
 def get_tuner(models: tuple[tuple[str, str], ...], rows: int | None) -> BatchSizeTuner:
     """Return the batch size tuner of models that are applied together, each a URI and a document, in this process.

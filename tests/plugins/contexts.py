@@ -6,9 +6,24 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk.execution_time.context import OutletEventAccessors
+from airflow.sdk.execution_time.lazy_sequence import LazyXComSequence
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
+
+
+class MappedResults(LazyXComSequence[Any]):  # type: ignore[misc]
+    """What the output of a mapped task is when a task runs, with the results in place of Airflow's database."""
+
+    def __init__(self, *results: Any) -> None:
+        self.results = results
+        self._len = len(results)
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.results[index]
 
 
 def make_context(task: BaseOperator, events: OutletEventAccessors | None = None, **fields: Any) -> Context:

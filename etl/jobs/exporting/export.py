@@ -171,7 +171,8 @@ def check_columns(frame: DataFrame, spec: ExportSpec) -> None:
     """Check the columns of a DataFrame before its rows are read.
 
     Raises:
-        TrainyardError: An option names a missing column, or a dataset cannot store the name or type of a column.
+        TrainyardError: An option names a missing column, `expect` names the one of the splits, which is not written, or
+            a dataset cannot store the name or type of a column.
     """
     splits.check_names(frame.columns)
     options_of_columns = {name: getattr(spec, name) for name in ("split_by", "split_column", "stratify")}
@@ -179,6 +180,8 @@ def check_columns(frame: DataFrame, spec: ExportSpec) -> None:
     for option, name in references:
         if name is not None and name not in frame.columns:
             raise columns.missing_column_error(name, option, frame.columns)
+    if spec.split_column in spec.expect:
+        raise _split_column_error(spec.split_column, spec.expect[spec.split_column])
     if spec.split_at and spec.split_by:
         splits.check_time_column(frame, spec.split_by)
     options = WriteOptions(
@@ -187,6 +190,19 @@ def check_columns(frame: DataFrame, spec: ExportSpec) -> None:
     )  # fmt: skip
     schema = vocabulary.index_schema(frame.schema, [*spec.categories, *spec.labels])
     columns.build_fields(schema, options, variable_length_option="variable_length")
+
+
+def _split_column_error(name: str, expected: Expectation) -> TrainyardError:
+    """Return the error for an expectation of the column of splits; as a part of a key, it is checked."""
+    instead = "remove it from expect"
+    if expected.unique_with:
+        first, *others = expected.unique_with
+        expect = {first: {"unique_with": [*others, name]}}
+        instead = f"write {expect=}"
+    return TrainyardError(
+        f"expect names the column {name!r}, which split_column names too, so that the dataset does not have it; "
+        f"{instead}."
+    )
 
 
 def _assign_splits(frame: DataFrame, spec: ExportSpec) -> DataFrame:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import and_
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation
@@ -49,7 +51,7 @@ def check_unique(dataset: str, frame: DataFrame, expected: Mapping[str, Expectat
 def find_duplicates(frame: DataFrame, key: Sequence[str]) -> str:
     """Return how many values of a key several rows have, and those of the most rows; "" if there are none.
 
-    Rows with a null in the key do not count, as in SQL.
+    Rows with a null in the key do not count, as in SQL. NaN is one value, as are 0.0 and -0.0.
 
     Raises:
         TrainyardError: A column has a type whose values cannot be compared.
@@ -58,7 +60,8 @@ def find_duplicates(frame: DataFrame, key: Sequence[str]) -> str:
     for name, field in zip(key, values.schema.fields, strict=True):
         if "map<" in field.dataType.simpleString():
             raise TrainyardError(f"expect: values of column {name!r}, of type map, cannot be compared; drop unique.")
-    counts, totals = values.dropna().groupBy(*values.columns).agg(F.count(F.lit(1)).alias(_ROWS)), Observation()
+    known = values.where(reduce(and_, (F.col(name).isNotNull() for name in values.columns)))
+    counts, totals = known.groupBy(*values.columns).agg(F.count(F.lit(1)).alias(_ROWS)), Observation()
     shared = counts.where(F.col(_ROWS) > 1)
     observed = shared.observe(totals, F.count(F.lit(1)).alias("values"), F.sum(_ROWS).alias("rows"))
     worst = observed.orderBy(F.col(_ROWS).desc(), *values.columns).limit(MAX_EXAMPLES).collect()

@@ -50,6 +50,19 @@ class Verdict:
     why: str
 
 
+class MissingValueError(TrainyardError):
+    """An evaluation has no value that the rule needs.
+
+    Args:
+        reason: What is missing.
+        advice: What to write instead; the rest of the message.
+    """
+
+    def __init__(self, reason: str, advice: str = "") -> None:
+        super().__init__(reason + advice)
+        self.reason = reason
+
+
 def decide(evaluation: Evaluation, champion: str, champion_weights: str | None, rule: Rule) -> Verdict:
     """Decide whether the evaluated model replaces the champion. A pure function.
 
@@ -60,7 +73,8 @@ def decide(evaluation: Evaluation, champion: str, champion_weights: str | None, 
         rule: What the model must reach.
 
     Raises:
-        TrainyardError: The evaluation has no such metric, or compares with another champion.
+        MissingValueError: The evaluation has no such metric, or no value of it.
+        TrainyardError: It compares with another champion, or has no slices.
     """
     candidate = evaluation.model
     for name, bound in rule.required.items():
@@ -76,7 +90,7 @@ def decide(evaluation: Evaluation, champion: str, champion_weights: str | None, 
     if champion_weights == candidate.weights_sha256:
         return Verdict(True, "it is the champion already")
     baseline = _baseline(evaluation, champion, champion_weights)
-    gain, described = _gain(baseline, rule)
+    gain, described = _gain(candidate, baseline, rule)
     if rule.slice_tolerance is not None and (worse := _find_worse_slice(candidate, baseline, rule)):
         return Verdict(False, worse)
     return Verdict(gain > rule.margin, f"{rule.metric} is {described}; it must be better by more than {rule.margin:g}")
@@ -87,7 +101,8 @@ def choose(
 ) -> tuple[Evaluation, Verdict]:
     """Return the best of several evaluated models by the rule's metric, of those that may replace the champion.
 
-    A pure function. If none may, the best of all is returned, with why it may not.
+    A pure function. If none may, the best of all is returned, with why it may not. A model without a value that the
+    rule needs is rejected for that reason.
 
     Args:
         evaluations: The evaluations, on the same rows.
@@ -96,6 +111,7 @@ def choose(
         rule: What a model must reach.
 
     Raises:
+        MissingValueError: None has the values that the rule needs.
         TrainyardError: The evaluations are of several datasets or splits; or see `decide`.
     """
     rows = {(one.dataset_hash, one.split): f"{one.dataset}@{one.dataset_version}, {one.split}" for one in evaluations}
@@ -104,14 +120,22 @@ def choose(
             f"the evaluations are on different rows: {'; '.join(rows.values())}. Evaluate all models by one "
             "EvaluateOperator(models=[...])."
         )
-    decided = [(one, decide(one, champion, champion_weights, rule)) for one in evaluations]
-    promoted = [pair for pair in decided if pair[1].promoted] or decided
-    sign = metrics.sign(rule.metric)
-    best, verdict = max(promoted, key=lambda pair: sign * _value(pair[0].model, rule.metric))
-    if len(decided) == 1:
+    decided: list[tuple[Evaluation, Verdict, float]] = []
+    missing: list[MissingValueError] = []
+    for one in evaluations:
+        try:
+            verdict = decide(one, champion, champion_weights, rule)
+            decided.append((one, verdict, _value(one.model, rule.metric)))
+        except MissingValueError as error:
+            missing.append(error)
+    if not decided:
+        raise missing[0]
+    allowed = [each for each in decided if each[1].promoted] or decided
+    best, verdict, value = max(allowed, key=lambda each: metrics.sign(rule.metric) * each[2])
+    if len(evaluations) == 1:
         return best, verdict
-    value = _value(best.model, rule.metric)
-    return best, replace(verdict, why=f"the best of {len(decided)} models, {rule.metric} {value:.4g}: {verdict.why}")
+    why = "; ".join([verdict.why, *(error.reason for error in missing)])
+    return best, replace(verdict, why=f"the best of {len(evaluations)} models, {rule.metric} {value:.4g}: {why}")
 
 
 def publish(evaluation: Evaluation, champion: Champion, rule: Rule, why: str) -> None:
@@ -263,11 +287,13 @@ def _baseline(evaluation: Evaluation, champion: str, champion_weights: str) -> B
     )
 
 
-def _gain(baseline: Baseline, rule: Rule) -> tuple[float, str]:
+def _gain(candidate: Scores, baseline: Baseline, rule: Rule) -> tuple[float, str]:
     """Return how much better the model is, at least, and a description."""
     difference, sign = baseline.differences[rule.metric], metrics.sign(rule.metric)
     if difference.value is None or difference.interval is None:
-        raise TrainyardError(f"the evaluation has no value of metric {rule.metric!r} for both models.")
+        raise MissingValueError(
+            f"the evaluation of {candidate.uri} has no value of metric {rule.metric!r} for both models", "."
+        )
     low, high = sorted(sign * end for end in difference.interval)
     described = f"better by {sign * difference.value:.4g} ({low:.4g} to {high:.4g})"
     return (low if rule.confident else sign * difference.value), described
@@ -280,7 +306,7 @@ def _list_in_slices(scores: Scores, bounds: Mapping[str, float]) -> Iterator[tup
     for name, bound in bounds.items():
         values = [(part, part.metrics.get(name)) for part in scores.slices]
         if all(value is None for _, value in values):
-            raise TrainyardError(f"metric {name!r} has no value in any slice of {scores.uri}.")
+            raise MissingValueError(f"metric {name!r} has no value in any slice of {scores.uri}", ".")
         yield from ((_name(part), name, float(value), bound) for part, value in values if value is not None)
 
 
@@ -308,13 +334,13 @@ def _name(part: Slice) -> str:
 def _value(scores: Scores, name: str) -> float:
     value = scores.metrics.get(name)
     if value is None and name in scores.metrics:
-        raise TrainyardError(
-            f"metric {name!r} has no value in the evaluation of {scores.uri}, for example because its split has one "
-            "class. Write another split= or metrics= of EvaluateOperator."
+        raise MissingValueError(
+            f"metric {name!r} has no value in the evaluation of {scores.uri}",
+            ", for example because its split has one class. Write another split= or metrics= of EvaluateOperator.",
         )
     if not isinstance(value, int | float):
-        raise TrainyardError(
-            f"the evaluation of {scores.uri} has no metric {name!r}; it has {', '.join(scores.metrics)}. Add it to "
-            "metrics= of EvaluateOperator."
+        raise MissingValueError(
+            f"the evaluation of {scores.uri} has no metric {name!r}",
+            f"; it has {', '.join(scores.metrics)}. Add it to metrics= of EvaluateOperator.",
         )
     return float(value)

@@ -15,7 +15,7 @@ from trainyard.hooks.trainyard import TrainyardHook
 from trainyard.jobs import lineage
 from trainyard.jobs.assets import output_asset
 from trainyard.jobs.options import validation
-from trainyard.jobs.options.base import HasOptions, Templated, default, or_empty
+from trainyard.jobs.options.base import HasOptions, Templated, as_lists, default, or_empty
 from trainyard.jobs.options.common import ConnectionOptions
 from trainyard.jobs.recording import TaskRecorder
 from trainyard.models import promotion
@@ -83,11 +83,15 @@ class PromoteOperator(HasOptions, BaseOperator):  # type: ignore[misc]
 
     Returns (XCom): whether the model was `promoted` and `why`, the champion's `uri` and `weights_sha256`, those that it
     `replaced`, and the `candidate` with its `metrics`. With `on_reject="continue"` also when the champion stays; its
-    asset has no event then. The run record has that in each case.
+    asset has no event then. The run record has that too, but after a rejection with `on_reject="fail"` only the reason,
+    as its error.
     """
 
     OPTIONS = PromoteOptions
     HAS_RECORD = True
+
+    evaluation: Any
+
     ui_color = "#dfeee6"
 
     def __init__(
@@ -114,6 +118,7 @@ class PromoteOperator(HasOptions, BaseOperator):  # type: ignore[misc]
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Promote the model, or skip or fail with the reason."""
+        self.evaluation = as_lists(self.evaluation)
         try:
             root = TrainyardHook(self.conn_id).get_conn().storage
             recorder, rule = TaskRecorder(context, root, "promote"), self._options()
@@ -128,7 +133,7 @@ class PromoteOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         result, model = _describe(evaluation, current, verdict), evaluation.model
         message = f"{model.uri} is {'' if verdict.promoted else 'not '}promoted to {champion}: {verdict.why}."
         fails = not verdict.promoted and rule.on_reject == "fail"
-        recorder.save(result, message if fails else None)
+        recorder.save(None if fails else result, message if fails else None)
         output = output_asset(self.champion, self.conn_id)
         if not verdict.promoted:
             if rule.on_reject != "continue":

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +18,9 @@ from trainyard.etl.evaluation.families import choose_families
 from trainyard.etl.evaluation.scorer import Scorer
 from trainyard.etl.evaluation.states import read_sums
 from trainyard.etl.metrics.sums import merge_sums
-from trainyard.trainer.model.artifacts.trained_model import load_model
+from trainyard.etl.scoring import worker_model
+from trainyard.schemas.model_artifact import ModelArtifact
+from trainyard.trainer.model.artifacts.trained_model import TrainedModel, load_model
 
 ROWS, CLASSES = 50, 3
 
@@ -71,3 +76,23 @@ def test_zeros_of_both_signs_are_in_one_slice(model: EvaluatedModel) -> None:
     task = Scorer((model,), slices=("of",), query=None, examples=0, shown_columns=(), rows_per_batch=None)
     (state,) = task.score([batch])
     assert {key.slice.value for key in merge_sums([read_sums(state)])} == {"", "0", "null", "1.5"}
+
+
+def test_the_tasks_of_a_process_load_each_of_many_models_once(
+    model: EvaluatedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = [copytree(model.uri, tmp_path / f"model-{number}") for number in range(9)]
+    models = tuple(replace(model, uri=str(copy)) for copy in copies)
+    loaded, restore = list[str](), worker_model.restore_model
+
+    def count(uri: str, artifact: ModelArtifact) -> TrainedModel:
+        loaded.append(uri)
+        return restore(uri, artifact)
+
+    monkeypatch.setattr(worker_model, "restore_model", count)
+    rows = datasets.blobs(ROWS)
+    batch = pa.RecordBatch.from_pydict({"x": list(rows["x"]), "label": rows["label"]})
+    for _ in range(3):
+        task = Scorer(models, slices=(), query=None, examples=0, shown_columns=(), rows_per_batch=None)
+        assert len(list(task.score([batch]))) == 1
+    assert loaded == [one.uri for one in models]

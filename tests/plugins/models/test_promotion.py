@@ -14,7 +14,7 @@ from trainyard.files import storage, uris
 from trainyard.models import promotion
 from trainyard.operators import PromoteOperator
 from trainyard.schemas import model_artifact
-from trainyard.schemas.evaluation import Evaluation, Scores, Slice
+from trainyard.schemas.evaluation import Baseline, Difference, Evaluation, Scores, Slice
 from trainyard.schemas.promotion import Promotion, Rule
 
 NEW, OLD = "e" * 64, "0" * 64
@@ -135,6 +135,36 @@ def test_of_several_models_the_one_with_the_smallest_error_is_promoted() -> None
     assert promotion.choose(evaluations, "none", None, Rule(metric="mae"))[0].model.uri == "b"
 
 
+@pytest.mark.parametrize(
+    ("metrics", "reason"),
+    [
+        ({"accuracy": None}, "metric 'accuracy' has no value in the evaluation of without"),
+        ({"f1": 0.9}, "the evaluation of without has no metric 'accuracy'"),
+    ],
+)
+@pytest.mark.parametrize("rule", [{}, {"required": {"accuracy": 0.5}}])
+def test_of_several_models_one_without_a_value_of_the_metric_is_rejected(
+    metrics: dict[str, Any], reason: str, rule: dict[str, Any]
+) -> None:
+    without, good = of_several({"without": 0.05, "good": 0.02})
+    without = without.model_copy(update={"model": without.model.model_copy(update={"metrics": metrics})})
+    for several in ([without, good], [good, without]):
+        chosen, verdict = promotion.choose(several, "champion", OLD, Rule(metric="accuracy", **rule))
+        assert (chosen.model.uri, verdict.promoted) == ("good", True)
+        assert verdict.why.startswith("the best of 2 models, accuracy 0.82: ") and verdict.why.endswith(f"; {reason}")
+    with pytest.raises(TrainyardError, match=r"the evaluation of without[, ].* EvaluateOperator\.$"):
+        promotion.choose([without, without], "champion", OLD, Rule(metric="accuracy", **rule))
+
+
+def test_of_several_models_one_that_cannot_be_compared_with_the_champion_is_rejected() -> None:
+    good, without = of_several({"good": 0.02, "without": 0.05})
+    other = Baseline(**scores("champion", OLD), differences={"accuracy": Difference(value=0.1, interval=None)})
+    without = without.model_copy(update={"baselines": (other,)})
+    chosen, verdict = promotion.choose([good, without], "champion", OLD, Rule(metric="accuracy"))
+    assert (chosen.model.uri, verdict.promoted) == ("good", True)
+    assert verdict.why.endswith("; the evaluation of without has no value of metric 'accuracy' for both models")
+
+
 def test_models_that_were_evaluated_on_different_rows_are_not_compared() -> None:
     evaluations = of_several({"a": 0.02}) + of_several({"b": 0.05}, split="validation")
     with pytest.raises(TrainyardError, match=r"different rows: d@1, test; d@1, validation\. Evaluate all .* by one"):
@@ -183,7 +213,9 @@ def test_a_difference_without_a_value_or_an_interval_cannot_decide(missing: str)
     baseline = beside("champion", OLD, accuracy=(0.1, 0.2, 0.3))
     differences = {"accuracy": baseline.differences["accuracy"].model_copy(update={missing: None})}
     candidate = evaluation(CANDIDATE, baseline.model_copy(update={"differences": differences}))
-    with pytest.raises(TrainyardError, match=r"^the evaluation has no value of metric 'accuracy' for both models"):
+    with pytest.raises(
+        TrainyardError, match=r"^the evaluation of model has no value of metric 'accuracy' for both models"
+    ):
         promotion.decide(candidate, "champion", OLD, Rule(metric="accuracy"))
 
 

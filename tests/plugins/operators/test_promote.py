@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk import Asset
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
-from tests.plugins.contexts import make_context
+from tests.plugins.contexts import MappedResults, make_context
 from tests.plugins.evaluations import beside, evaluation, scores, write_model
 from trainyard.compat import AirflowException, AirflowSkipException
 from trainyard.errors import TrainyardError
@@ -82,6 +82,13 @@ def test_the_best_of_several_models_becomes_the_champion(root: Path, by_one_task
     assert result["why"].startswith("the best of 2 models, accuracy 0.9: accuracy is better by 0.04")
 
 
+def test_the_results_of_a_mapped_evaluation_are_several_models(root: Path) -> None:
+    better, worse = judged(root, 0.03, 0.04, 0.05), judged(root, 0.01, 0.02, 0.03, model="toy/worse", accuracy=0.8)
+    promote = task()
+    promote.evaluation = MappedResults(worse, MappedResults(better))
+    assert promote.execute(make_context(promote))["weights_sha256"] == better["weights_sha256"]
+
+
 @pytest.mark.parametrize(("on_reject", "raised"), [("skip", AirflowSkipException), ("fail", AirflowException)])
 def test_a_rejected_model_skips_or_fails_and_the_champion_stays(
     root: Path, on_reject: str, raised: type[Exception]
@@ -140,6 +147,7 @@ def test_the_run_record_of_a_rejection_that_fails_has_its_reason_as_error(root: 
         run(evaluation=judged(root, -0.01, 0.02, 0.03), on_reject="fail")
     record = read_record(root)
     assert record.status == "failed" and record.error and "is not promoted to" in record.error
+    assert record.result is None
 
 
 def test_a_promotion_during_which_another_one_succeeds_fails(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ Values = NDArray[Any] | Tensor | Jagged | Sequence[NDArray[Any]] | Sequence[byte
 
 
 DecodedRows = dict[tuple[str, Decode], Tensor]
-"""Some rows of columns that models share, by the name of the column and its decoder."""
+"""Some rows of columns that models share, by the name of the column and its decoder, if that has a hash."""
 
 
 def build_batch(
@@ -87,11 +87,20 @@ def _to_tensors(
 
 def _decode(name: str, decode: Decode, values: Any, decoded: DecodedRows | None) -> Tensor:
     """Return the rows of a column, decoded; a copy of them where models share them, of which one may change it."""
-    if decoded is None:
+    if decoded is None or not _has_hash(decode):
         return decoding.decode_rows(name, decode, values)
     if (name, decode) not in decoded:
         decoded[name, decode] = decoding.decode_rows(name, decode, values)
     return decoded[name, decode].clone()
+
+
+def _has_hash(decode: Decode) -> bool:
+    """Return whether a decoder has a hash; an object of a class that defines equality alone has none."""
+    try:
+        hash(decode)
+    except TypeError:
+        return False
+    return True
 
 
 def _is_decoded(values: Values) -> bool:

@@ -225,7 +225,8 @@ def as_lists(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: as_lists(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | tuple):
-        return [as_lists(item) for item in value]
+        # Airflow's iterator requests a result beyond the last one, and logs an error.
+        return [as_lists(value[index]) for index in range(len(value))]
     return value
 
 

@@ -218,7 +218,7 @@ class Expectation(Part):
     rows_per_value: PositiveInt | None = None
     """The fewest rows of each value: of those in `values`, or else of those that occur."""
     unique: bool = False
-    """Whether no two rows have the same value. Rows with a null do not count."""
+    """Whether no two rows have the same value. Rows with a null do not count; NaN is one value."""
     unique_with: Annotated[tuple[Name, ...], refuse_string("day", "hour")] = ()
     """Other columns: no two rows have the same values in this column and all of these."""
     severity: Severity = "error"

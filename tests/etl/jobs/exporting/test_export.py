@@ -208,6 +208,20 @@ def test_the_provenance_has_source_and_code(spark, tmp_path, source):
             r"^variable_length names the column 'tokens'.*key, image, label",
         ),
         ({"prepare": "prepares:empty"}, r"there are no rows to write"),
+        (
+            {"prepare": "prepares:days", "shapes": {}, "split_column": "part", "expect": {"part": {"nulls": 0}}},
+            r"^expect names the column 'part', which split_column names too, so that the dataset does not have it; "
+            r"remove it from expect\.$",
+        ),
+        (
+            {
+                "prepare": "prepares:days",
+                "shapes": {},
+                "split_column": "part",
+                "expect": {"part": {"unique_with": ("id",)}},
+            },
+            r"^expect names the column 'part', .* write expect=\{'id': \{'unique_with': \['part'\]\}\}\.$",
+        ),
         ({"splits": {"train": 0.9999999, "test": 1e-7}}, r"split 'test' has no rows: 1,000 rows are in train"),
     ],
 )
@@ -225,7 +239,9 @@ def test_a_prepare_that_reads_a_dataset_is_told_to_register_the_format(spark, tm
 
 
 def test_a_column_of_the_data_names_the_splits_and_is_not_stored(spark, tmp_path, source):
-    result = run(spark, make_spec(tmp_path, source, prepare="prepares:days", shapes={}, split_column="part"))
+    unique = {"id": {"unique_with": ("part",)}}
+    spec = make_spec(tmp_path, source, prepare="prepares:days", shapes={}, split_column="part", expect=unique)
+    result = run(spark, spec)
     assert result["splits"] == {"known": 900, "new": 100}
     frame = spark.read.format("trainyard").option("split", "new").load(str(tmp_path / "dataset"))
     assert frame.columns == ["id", "day"]

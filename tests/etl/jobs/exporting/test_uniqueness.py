@@ -44,6 +44,14 @@ def test_rows_with_a_null_do_not_count_and_names_may_have_dots(spark: Any) -> No
     assert find_duplicates(frame, ["a.b"]) == "1 value in 2 rows: 'a' (2 rows)"
 
 
+def test_nan_is_one_value_and_so_are_the_zeros_of_both_signs(spark: Any) -> None:
+    nan = float("nan")
+    rows = [(nan, 1), (nan, 1), (nan, 2), (nan, None), (0.0, 1), (-0.0, 1), (1.5, 1), (None, 1), (None, 1)]
+    frame = spark.createDataFrame(rows, "score double, day int").repartition(3)
+    assert find_duplicates(frame, ["score"]) == "2 values in 6 rows: nan (4 rows), 0.0 (2 rows)"
+    assert find_duplicates(frame, ["score", "day"]) == "2 values in 4 rows: (0.0, 1) (2 rows), (nan, 1) (2 rows)"
+
+
 def test_a_key_of_a_column_that_is_missing_is_refused(spark: Any) -> None:
     expected = {"user": Expectation(unique_with=("hour",))}
     with pytest.raises(TrainyardError, match="expect names the column 'hour', which does not exist; columns are user"):

@@ -13,8 +13,9 @@ from airflow.sdk import DAG
 from pydantic import PositiveInt
 
 from stack.docs.options import constructor_table
+from tests.plugins.contexts import MappedResults
 from trainyard.errors import TrainyardError
-from trainyard.jobs.options.base import Templated, default
+from trainyard.jobs.options.base import Templated, as_lists, default
 from trainyard.operators import ExportOperator, PredictOperator, TrainOperator
 from trainyard.schemas.document import Part
 from trainyard.schemas.specs import TrainOptions, TrainSpec
@@ -181,3 +182,15 @@ def test_a_class_without_its_source_has_the_docstring_that_is_written() -> None:
         code, {"__name__": "nowhere", "Part": Part}, namespace
     )  # as in an interpreter, or where only compiled files are
     assert namespace["Lone"].__doc__ == "Alone."
+
+
+def test_results_of_a_mapped_task_are_requested_up_to_the_last_one() -> None:
+    requested: list[int] = []
+
+    class Recorded(MappedResults):
+        def __getitem__(self, index: int) -> Any:
+            requested.append(index)
+            return super().__getitem__(index)
+
+    assert as_lists(Recorded("a", "b")) == ["a", "b"]
+    assert requested == [0, 1], "Airflow logs an error for a request that has no result"

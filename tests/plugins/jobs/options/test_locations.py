@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +11,7 @@ import pytest
 from airflow.sdk import DAG, task, task_group
 from airflow.sdk.definitions.xcom_arg import ResolveMixin
 
+from tests.plugins.contexts import MappedResults
 from trainyard.errors import TrainyardError
 from trainyard.hooks.trainyard import Settings
 from trainyard.jobs.assets import asset
@@ -37,19 +38,6 @@ EXPORT = {"prepare": "toy.prepare:rows", "source": "/in", "dataset": "toy/datase
 TRAIN = {"recipe": "toy.recipe:network", "dataset": "toy/dataset", "model": "toy/model"}
 EVALUATE = {"model": "toy/model", "dataset": "toy/dataset", "metrics": ["accuracy"]}
 PREDICT = {"model": "toy/model", "source": "/in", "keys": ["id"], "output": "toy/out"}
-
-
-class Lazy(Sequence[Any]):
-    """A sequence that is no list, as the results of a mapped task are."""
-
-    def __init__(self, *items: Any) -> None:
-        self.items = items
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.items[index]
 
 
 class Later(ResolveMixin):  # type: ignore[misc]
@@ -348,21 +336,33 @@ def test_the_result_of_another_task_is_any_option(dag: DAG, option: str) -> None
 
 
 def test_the_results_of_a_mapped_task_are_a_list(dag: DAG) -> None:
-    results = Later(Lazy(RESULT, RESULT))
+    results = Later(MappedResults(RESULT, RESULT))
     script = ScriptOperator(task_id="script", dag=dag, script="toy.recipe", arguments=results)
     assert spec(script).arguments == (RESULT["uri"], RESULT["uri"])
     train = TrainOperator(task_id="train", dag=dag, **TRAIN, recipe_params={"teachers": results}, workers=results)
     train.render_template_fields({})
     assert (train.recipe_params, train.workers) == ({"teachers": [RESULT, RESULT]}, [RESULT, RESULT])
-    mixed = TrainOperator(task_id="mixed", dag=dag, **TRAIN, mix=Later(Lazy({"dataset": RESULT, "share": 0.5})))
+    mixed = TrainOperator(
+        task_id="mixed", dag=dag, **TRAIN, mix=Later(MappedResults({"dataset": RESULT, "share": 0.5}))
+    )
     assert spec(mixed).mix[0].version == 3
-    export = ExportOperator(task_id="export", dag=dag, **EXPORT, prepare_params={"names": Later(Lazy("a", Lazy("b")))})
+    export = ExportOperator(
+        task_id="export", dag=dag, **EXPORT, prepare_params={"names": Later(MappedResults("a", MappedResults("b")))}
+    )
     assert spec(export).prepare_params == {"names": ["a", ["b"]]}
 
 
-def test_the_models_of_a_mapped_training_are_baselines(dag: DAG) -> None:
-    evaluate = EvaluateOperator(task_id="e", dag=dag, **EVALUATE, baselines=Later(Lazy({"uri": "memory://s/none"})))
+def test_the_models_of_a_mapped_training_are_evaluated_or_baselines(dag: DAG) -> None:
+    none = {"uri": "memory://s/none"}
+    evaluate = EvaluateOperator(task_id="e", dag=dag, **EVALUATE, baselines=Later(MappedResults(none)))
     assert spec(evaluate).baselines == ()
+    several = {**EVALUATE, "model": None, "models": [Later(MappedResults(MODEL, OTHER)), "toy/model"]}
+    evaluate = EvaluateOperator(task_id="several", dag=dag, **several, baselines=Later(MappedResults(none)))
+    assert [name.partition("@")[0] for name in spec(evaluate).models] == [
+        MODEL["uri"],
+        OTHER["uri"],
+        "memory://s/toy/model",
+    ]
 
 
 @pytest.mark.parametrize(
