@@ -3,8 +3,8 @@
     python -m stack.published [NAME ...]
 
 Each script is fetched at a pinned commit and run by a ScriptOperator on two workers, in `build/published/NAME`, where
-its log is. `results.json` has the last result of each script; the page `docs/how-to/training/published-scripts.md` is
-rendered from it.
+its log is. `results.json` has the last result of each script, which one that cannot be fetched keeps; the page
+`docs/how-to/training/published-scripts.md` is rendered from it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ PACKAGES = ("torch", "lightning", "accelerate", "transformers", "datasets", "hor
 
 
 def main(names: Sequence[str]) -> int:
-    """Run scripts, record each as soon as it has ended, and return 1 if one failed."""
+    """Run scripts, record each as soon as it has ended, and return 1 if one failed or could not be run."""
     failed = False
     for script in select_scripts(names):
         print(f"{script.name} ...", flush=True)
         result = run_script(script)
         print(f"{script.name} {result.status}: {result.reason or result.evidence}", flush=True)
-        failed = failed or result.status == "failed"
+        failed = failed or result.status in {"failed", "not run"}
         recorded = results.load(RESULTS.read_text()) if RESULTS.exists() else {}
-        recorded[script.name] = result
+        if result.status != "not run" or script.name not in recorded:
+            recorded[script.name] = result
         RESULTS.write_text(results.dump(recorded))
         PAGE.write_text(page.render(SCRIPTS, recorded))
     return int(failed)
@@ -47,7 +48,10 @@ def run_script(script: Script) -> Result:
     try:
         status, seconds, output = trial.run(script)
     except (MissingRepositoryError, MissingPackagesError) as error:
-        return Result(script.repository.commit, date, "not run", reason=str(error))
+        return Result(
+            script.repository.commit, date, "not run", reason=str(error),
+            arguments=script.arguments, variables=script.variables,
+        )  # fmt: skip
     return results.build_result(script, date, status, seconds, output, read_versions())
 
 

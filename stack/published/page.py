@@ -48,11 +48,15 @@ checked; with what the scripts need they were not tried.
 
 
 def render(scripts: Sequence[Script], results: Mapping[str, Result]) -> str:
-    """Return the text of the page, with the scripts that train in the first table."""
-    trains = [_render_training(script, results.get(script.name)) for script in scripts if script.trains]
-    stops = [_render_stop(script, results.get(script.name)) for script in scripts if not script.trains]
+    """Return the text of the page, with the scripts that train in the first table.
+
+    The result of a script that would be run otherwise now, such as at another commit, is left out.
+    """
+    valid = {script.name: found for script in scripts if (found := results.get(script.name)) and found.is_of(script)}
+    trains = [_render_training(script, valid.get(script.name)) for script in scripts if script.trains]
+    stops = [_render_stop(script, valid.get(script.name)) for script in scripts if not script.trains]
     lines = [
-        HEAD, _render_versions(results), TRAINS,
+        HEAD, _render_versions(valid), TRAINS,
         "| script | arguments | also needed | its output | s | date |", f"|{' --- |' * 6}", *trains, "",
         STOPS, "| script | why | its message | date |", f"|{' --- |' * 4}", *stops,
     ]  # fmt: skip
@@ -60,10 +64,15 @@ def render(scripts: Sequence[Script], results: Mapping[str, Result]) -> str:
 
 
 def _render_versions(results: Mapping[str, Result]) -> str:
-    """Return the versions of packages of the latest result that has some."""
-    ran = sorted((result for result in results.values() if result.versions), key=lambda result: result.date)
-    versions = ran[-1].versions if ran else {}
-    return ", ".join(f"{name} {version}" for name, version in versions.items()) + ".\n"
+    """Return the versions of the packages; where they differ, a line for those of some scripts, which it names."""
+    names: dict[str, list[str]] = {}
+    for name, result in results.items():
+        if result.versions:
+            versions = ", ".join(f"{package} {version}" for package, version in result.versions.items())
+            names.setdefault(versions, []).append(name)
+    if len(names) == 1:
+        return f"{next(iter(names))}.\n"
+    return "".join(f"- {', '.join(scripts)}: {versions}\n" for versions, scripts in names.items())
 
 
 def _render_training(script: Script, result: Result | None) -> str:

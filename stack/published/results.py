@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from stack.published.checks import examine
@@ -26,6 +26,8 @@ class Result:
         evidence: The last line of its output that shows the status.
         reason: Why it failed or did not run, in a line.
         versions: The versions of the packages that it ran with.
+        arguments: Its command line.
+        variables: Its environment variables.
     """
 
     commit: str
@@ -35,6 +37,13 @@ class Result:
     evidence: str = ""
     reason: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    arguments: Sequence[str] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def is_of(self, script: Script) -> bool:
+        """Return whether the script would be run as it was, not at another commit or with other arguments."""
+        was = (self.commit, tuple(self.arguments), dict(self.variables))
+        return was == (script.repository.commit, tuple(script.arguments), dict(script.variables))
 
 
 def build_result(
@@ -50,13 +59,16 @@ def build_result(
         output: Its output.
         versions: The versions of the packages.
     """
-    finding, commit = examine(script.check, output), script.repository.commit
-    evidence = finding.evidence[:LENGTH]
+    finding = examine(script.check, output)
+    status, reason = "trains", ""
     if not script.trains and not finding.problem:
-        return Result(commit, date, "stops", round(seconds), evidence, versions=versions)
-    reason = _find_error(output) if exit_status else finding.problem
-    status = "failed" if exit_status or finding.problem else "trains"
-    return Result(commit, date, status, round(seconds), evidence, reason, versions)
+        status = "stops"
+    elif exit_status or finding.problem:
+        status, reason = "failed", _find_error(output) if exit_status else finding.problem
+    return Result(
+        script.repository.commit, date, status, round(seconds), finding.evidence[:LENGTH], reason, versions,
+        script.arguments, script.variables,
+    )  # fmt: skip
 
 
 def _find_error(log: str) -> str:
@@ -68,7 +80,9 @@ def _find_error(log: str) -> str:
 
 def load(text: str) -> dict[str, Result]:
     """Return the results that `dump` wrote, by the name of the script."""
-    return {name: Result(**entry) for name, entry in json.loads(text).items()}
+    return {
+        name: Result(**entry | {"arguments": tuple(entry["arguments"])}) for name, entry in json.loads(text).items()
+    }
 
 
 def dump(results: Mapping[str, Result]) -> str:

@@ -7,6 +7,7 @@ import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -157,16 +158,55 @@ def test_the_digits_of_the_test_set_have_the_format_of_mnist_and_are_no_digits_o
 
 
 def test_results_are_read_as_they_were_written() -> None:
-    recorded = {"toy": TRAINED, "other": Result("b" * 40, "2026-11-29", "not run", reason="no network")}
+    other = Result(
+        "b" * 40, "2026-11-29", "not run", reason="no network", arguments=("--epochs", "2"), variables={"A": "1"}
+    )
+    recorded = {"toy": TRAINED, "other": other}
     assert results.load(results.dump(recorded)) == recorded
+
+
+@pytest.mark.parametrize(("recorded", "kept"), [({"toy": TRAINED}, "trains"), ({}, "not run")], ids=["recorded", "new"])
+def test_a_script_that_cannot_be_fetched_keeps_its_result_and_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: dict[str, Result], kept: str
+) -> None:
+    for name, value in (("SCRIPTS", (TOY,)), ("RESULTS", tmp_path / "results.json"), ("PAGE", tmp_path / "page.md")):
+        monkeypatch.setattr(published, name, value)
+    monkeypatch.setattr(published, "select_scripts", lambda _: [TOY])
+    monkeypatch.setattr(trial, "FOLDER", tmp_path / "runs")
+    monkeypatch.setenv(repositories.MIRROR, str(tmp_path))
+    published.RESULTS.write_text(results.dump(recorded))
+    assert published.main([]) == 1
+    assert results.load(published.RESULTS.read_text())["toy"].status == kept
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"repository": Repository("someone/toy", "b" * 40)},
+        {"arguments": ("--epochs", "99")},
+        {"variables": {"A": "1"}},
+    ],
+    ids=["commit", "arguments", "variables"],
+)
+def test_a_script_that_is_run_otherwise_than_recorded_was_not_run_yet(changed: dict[str, Any]) -> None:
+    text = page.render([replace(TOY, **changed)], {"toy": TRAINED})
+    assert "| not run yet | - | - |" in text and "loss 1.5" not in text
+
+
+def test_versions_of_packages_that_differ_name_their_scripts() -> None:
+    other = replace(TRAINED, date="2026-12-01", versions={"torch": "2.16.0"})
+    scripts = [TOY, replace(TOY, name="other"), replace(TOY, name="third")]
+    text = page.render(scripts, {"toy": TRAINED, "other": other, "third": TRAINED, "removed": other})
+    assert "\n- toy, third: torch 2.15.0\n- other: torch 2.16.0\n" in text
 
 
 def test_the_page_shows_what_trains_what_was_added_and_why_others_do_not() -> None:
     added = replace(TOY, arguments=("--data", DATA), variables={"A": "1"}, cwd=f"{DATA}/run")
+    run = {"arguments": added.arguments, "variables": added.variables}
     text = page.render(
         [added, replace(NEEDY, name="needy"), replace(TOY, name="new"), replace(TOY, name="bad")],
         {
-            "toy": TRAINED,
+            "toy": replace(TRAINED, **run),
             "needy": replace(TRAINED, status="stops", evidence="it needs | two"),
             "bad": replace(TRAINED, status="failed", reason="1 is not less than 1"),
         },

@@ -136,7 +136,7 @@ def _run_worker(
         current = CurrentPhase(is_judged=False)
         heartbeats = stack.enter_context(HeartbeatSender(driver, rank, host, current))
         termination = stack.enter_context(Termination())
-        tracking = _open_tracking(spec) if rank == 0 else None
+        tracking = stack.enter_context(_open_tracking(spec)) if rank == 0 and spec.trackers else None
         last_output = Path(stack.enter_context(tempfile.TemporaryDirectory()), "output")
         with prefix_output(rank, last_output):
             process = stack.enter_context(script_process.run(spec.script, spec.cwd, cores, spec.grace_seconds))
@@ -180,10 +180,8 @@ def _run_worker(
     return outcome
 
 
-def _open_tracking(spec: ScriptSpec) -> BackgroundTracking | None:
-    """Return what sends metrics to the trackers of a script, None without any."""
-    if not spec.trackers:
-        return None
+def _open_tracking(spec: ScriptSpec) -> BackgroundTracking:
+    """Return what sends metrics to the trackers of a script."""
     params = spec.model_dump(include={"script", "arguments", "workers"})
     return BackgroundTracking(open_trackers(spec, params))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -9,14 +10,15 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 from trainyard.errors import TrainyardError, summarize
 from trainyard.files import storage, uris
 from trainyard.files.retries import replace_file
-from trainyard.schemas.specs.job import GroupSpec
+from trainyard.schemas.specs.job import GroupSpec, TrackerOptions
+from trainyard.schemas.specs.task_key import TaskKey
 
 RUN_TAG = "trainyard.run"
 HTTP_DEFAULTS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
@@ -25,6 +27,10 @@ PAUSE = 20
 """After a request without an answer no other follows for this many times as long: a server that is down costs 5 %."""
 MAX_METRICS = 1000
 """The most values that MLflow takes in one request."""
+MAX_NAME = 250
+"""The most characters that MLflow takes in the name of a metric."""
+BYTES_PER_SECOND = 50_000
+"""How much of TensorBoard's file is written on average: it is written as a whole, so less often the larger it is."""
 
 
 Point = tuple[int, Mapping[str, float]]
@@ -35,10 +41,12 @@ class Tracker(ABC):
     """Receives the metrics of a run, which ends with the body of a `with`.
 
     Attributes:
-        failed: Whether it raised an error: its run is not ended then.
+        failed: Whether it raised an error, or did not answer in time: its run gets nothing more, and no end.
+        pause: How many seconds of points it should get together, because of what its last call has cost.
     """
 
     failed: bool = False
+    pause: float = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -73,25 +81,36 @@ def open_trackers(spec: GroupSpec, params: Mapping[str, Any]) -> list[Tracker]:
         params: The parameters of the run.
 
     Raises:
-        TrainyardError: A package is not installed, or the server refuses the run.
+        TrainyardError: A package is not installed, a server has no URI, or refuses the run.
     """
-    key, trackers = spec.task_key, list[Tracker]()
-    for tracker in spec.trackers:
-        if tracker.name == "tensorboard":
-            trackers.append(TensorBoard(uris.join(key.directory, "tensorboard", key.task), params))
-        elif tracker.uri:
-            identity = uris.join(key.directory, key.task)
-            trackers.append(MLflow(tracker.uri, key.dag_id, f"{key.run_id} {key.task}", identity, params))
+    trackers = list[Tracker]()
+    with ExitStack() as unfinished:
+        unfinished.callback(finish, trackers, succeeded=False)
+        for options in spec.trackers:
+            trackers.append(_open_tracker(options, spec.task_key, params))
+        unfinished.pop_all()
     return trackers
 
 
-def send(trackers: list[Tracker], points: Sequence[Point]) -> None:
-    """Send metrics to all trackers. One that fails is removed: tracking must not end the training."""
-    for tracker in list(trackers):
+def _open_tracker(options: TrackerOptions, key: TaskKey, params: Mapping[str, Any]) -> Tracker:
+    if options.name == "tensorboard":
+        return TensorBoard(uris.join(key.directory, "tensorboard", key.task), params)
+    if not options.uri:
+        raise TrainyardError(
+            "trackers: 'mlflow' has no uri; write that of the server, for example {'name': 'mlflow', 'uri': "
+            "'http://mlflow:5000'}."
+        )
+    return MLflow(options.uri, key.dag_id, f"{key.run_id} {key.task}", uris.join(key.directory, key.task), params)
+
+
+def send(trackers: Iterable[Tracker], points: Sequence[Point]) -> None:
+    """Send metrics to all trackers that have not failed. One that fails now does not end the training."""
+    for tracker in trackers:
+        if tracker.failed:
+            continue
         try:
             tracker.epochs(points)
         except Exception as error:
-            trackers.remove(tracker)
             tracker.failed = True
             print(f"{type(tracker).__name__} failed, and gets no more metrics of this run: {error}", flush=True)
 
@@ -148,15 +167,18 @@ class TensorBoard(Tracker):
 
     def _publish(self, write: Callable[[str, bytes], None]) -> None:
         self._writer.flush()
-        for file in Path(self._folder.name).iterdir():
-            write(uris.join(self._uri, file.name), file.read_bytes())
+        files = {file.name: file.read_bytes() for file in Path(self._folder.name).iterdir()}
+        self.pause = sum(map(len, files.values())) / BYTES_PER_SECOND
+        for name, data in files.items():
+            write(uris.join(self._uri, name), data)
 
 
 class MLflow(Tracker):
     """Record a run on an MLflow tracking server.
 
-    MLflow has no characters but letters, digits, `_`, `-`, `.`, `:`, `/` and spaces in names of metrics: `hit@10` is
-    recorded as `hit_10`.
+    MLflow has no characters but letters, digits, `_`, `-`, `.`, `:`, `/` and spaces in names of metrics, 250 at most,
+    and names are paths without empty parts: `hit@10` is recorded as `hit_10`, or as `hit_10_2` if there is such a
+    metric, and `/loss` as `loss`.
 
     While the server does not answer, a line is printed, and the metrics are sent after a later epoch or at the end. A
     request has 10 seconds and two retries, unless the environment sets MLFLOW_HTTP_REQUEST_TIMEOUT or
@@ -186,6 +208,7 @@ class MLflow(Tracker):
         self._experiment, self._name, self._identity = experiment, name, identity
         self._run: str | None = None
         self._params = [Param(key, str(value)) for key, value in params.items()]
+        self._names: dict[str, str] = {}
         self._unsent: list[Any] = []
         self._next_try = 0.0
         try:
@@ -206,7 +229,7 @@ class MLflow(Tracker):
         """Record the metrics of several epochs or steps, and send them."""
         now = int(1000 * time.time())
         self._unsent += [
-            self._metric(_name(name), value, now, number)
+            self._metric(self._find_name(name), value, now, number)
             for number, metrics in points
             for name, value in metrics.items()
         ]
@@ -223,7 +246,9 @@ class MLflow(Tracker):
     def end(self, succeeded: bool) -> None:
         """Send what was not sent yet, and set the final status of the run."""
         with self._log_if_unanswered("misses the end of the run"):
-            self._client.set_terminated(self._send(), "FINISHED" if succeeded else "FAILED")
+            run = self._send()
+            if not self.failed:
+                self._client.set_terminated(run, "FINISHED" if succeeded else "FAILED")
 
     @contextmanager
     def _log_if_unanswered(self, consequence: str) -> Iterator[None]:
@@ -245,10 +270,36 @@ class MLflow(Tracker):
         if self._params:
             self._client.log_batch(self._run, params=self._params)
             self._params = []
-        while self._unsent:
-            self._client.log_batch(self._run, self._unsent[:MAX_METRICS])
-            del self._unsent[:MAX_METRICS]
+        while self._unsent and not self.failed:
+            self._log(self._run, self._unsent[:MAX_METRICS])
         return self._run
+
+    def _log(self, run: str, metrics: Sequence[Any]) -> None:
+        """Send metrics; if the server refuses them, each name by itself, so that the others arrive."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self._client.log_batch(run, metrics)
+        except MlflowException as error:
+            if _has_no_answer(error):
+                raise
+            names = dict.fromkeys(metric.key for metric in metrics)
+            if len(names) > 1:
+                for name in names:
+                    self._log(run, [metric for metric in metrics if metric.key == name])
+                return
+            print(f"MLflow refuses {next(iter(names))!r}: {error}", flush=True)
+        done = set(map(id, metrics))
+        self._unsent = [metric for metric in self._unsent if id(metric) not in done]
+
+    def _find_name(self, metric: str) -> str:
+        """Return the name of a metric in MLflow, which no other one of this run has."""
+        if metric not in self._names:
+            base, taken = _normalize_name(metric), set(self._names.values())
+            suffixes = itertools.chain([""], (f"_{number}" for number in itertools.count(2)))
+            candidates = (base[: MAX_NAME - len(suffix)] + suffix for suffix in suffixes)
+            self._names[metric] = next(name for name in candidates if name not in taken)
+        return self._names[metric]
 
     def _resume_run(self) -> str | None:
         """Return the id of the unfinished run, which has the parameters of its first attempt; None if there is none."""
@@ -268,9 +319,11 @@ class MLflow(Tracker):
         return str(self._client.create_run(number, run_name=self._name, tags={RUN_TAG: self._identity}).info.run_id)
 
 
-def _name(metric: str) -> str:
-    """Return the name of a metric in MLflow."""
-    return re.sub(r"[^\w\-./: ]", "_", metric)
+def _normalize_name(metric: str) -> str:
+    """Return a metric's name as MLflow takes it: a path that is normal, and begins with no `..`."""
+    text = re.sub(r"[^\w\-./: ]", "_", metric)
+    path = "/".join(part for part in text[:MAX_NAME].split("/") if part not in {"", ".", ".."})
+    return re.sub(r"^\.\.[./]*", "", path) or "metric"
 
 
 def _has_no_answer(error: BaseException) -> bool:

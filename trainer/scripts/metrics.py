@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping
 
 from trainyard.schemas.runs.events import EventLog
@@ -13,7 +14,7 @@ from trainyard.trainer.scripts.reports import Report
 from trainyard.trainer.scripts.tracking import BackgroundTracking
 
 FULL_POINTS = 1_000
-"""How many points of a curve are all kept: of the next as many every second one, then every third one, and so on."""
+"""How many values of a metric are all kept: of the next as many every second one, then every third one, and so on."""
 FLUSH_SECONDS = 5.0
 SHOWN = 5
 """How many metrics the line of the progress has."""
@@ -62,6 +63,8 @@ class MetricRecorder:
 class Curve:
     """The points of a learning curve: the last value of each metric that was reported with one number.
 
+    Of a long curve some points are left out. A metric that is rarer than others keeps as many as it would alone.
+
     Args:
         events: Where they are written.
         axis: What the numbers count, which is the name of the counter: "epoch" or "step".
@@ -72,7 +75,7 @@ class Curve:
         self._events, self._axis, self._tracking = events, axis, tracking
         self._place = 0
         self._values: dict[str, float] = {}
-        self._points = 0
+        self._counts: Counter[str] = Counter()
         self._flushed_at = -math.inf
 
     def add(self, place: int, metrics: Mapping[str, float]) -> None:
@@ -83,14 +86,16 @@ class Curve:
         self._values |= metrics
 
     def end_point(self, is_last: bool = False) -> None:
-        """Write the point, unless it is one of those that are left out of a long curve."""
+        """Write the point, unless it is one of those that are left out for each of its metrics."""
         if not self._values:
             return
-        if is_last or self._points % (1 + self._points // FULL_POINTS) == 0:
+        counts = [self._counts[name] for name in self._values]
+        if is_last or any(count % (1 + count // FULL_POINTS) == 0 for count in counts):
             self._events.counter(self._axis, **{self._axis: self._place, **self._values})
             if self._tracking:
                 self._tracking.add(self._place, self._values)
-        self._points, self._values = self._points + 1, {}
+        self._counts.update(self._values.keys())
+        self._values = {}
         if time.monotonic() > self._flushed_at + FLUSH_SECONDS:
             self._flushed_at = time.monotonic()
             self._events.flush_in_background()

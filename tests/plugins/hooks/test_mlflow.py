@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, task
 
 from trainyard.errors import TrainyardError
 from trainyard.hooks.mlflow import read_tracking_uri
+from trainyard.jobs import dry_run
 from trainyard.operators import TrainOperator
+from trainyard.schemas.specs.job import TrackerOptions
 from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainSpec
 
@@ -71,6 +73,34 @@ def test_a_training_gets_the_server_of_the_connection_or_its_own(dag: DAG, monke
     ]  # fmt: skip
     own = {"name": "mlflow", "uri": "http://mine:5000"}
     assert build_trackers(dag, [own, "tensorboard"]) == [("mlflow", "http://mine:5000"), ("tensorboard", None)]
+
+
+def test_an_object_gets_the_server_of_the_connection_too(dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_MLFLOW_DEFAULT", "http://runs:5000")
+    assert build_trackers(dag, [TrackerOptions(name="mlflow")]) == [("mlflow", "http://runs:5000")]
+
+
+def test_several_servers_are_tracked_and_one_that_is_named_beside_its_connection_is_refused(
+    dag: DAG, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_MLFLOW_DEFAULT", "http://runs:5000")
+    own = {"name": "mlflow", "uri": "http://mine:5000"}
+    assert build_trackers(dag, ["mlflow", own]) == [("mlflow", "http://runs:5000"), ("mlflow", "http://mine:5000")]
+    with pytest.raises(TrainyardError, match="'mlflow' at 'http://runs:5000' is named twice; remove one"):
+        build_trackers(dag, ["mlflow", own | {"uri": "http://runs:5000"}])
+
+
+def test_trackers_that_another_task_returns_are_planned_as_they_are(dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
+
+    @task(dag=dag)
+    def choose() -> list[str]:
+        return ["tensorboard"]
+
+    train = TrainOperator(task_id="t", dag=dag, recipe="toy.recipe:network", dataset="toy/d", trackers=choose())
+    assert train.resolve_fields("memory://s")["trackers"] is train.trackers
+    (planned,) = dry_run.plan_dag(dag)
+    assert planned.plan and "xcom_pull(task_ids='choose'" in planned.plan.job.spec["trackers"]
 
 
 def test_a_missing_connection_is_named_with_the_command_that_creates_it(dag: DAG) -> None:

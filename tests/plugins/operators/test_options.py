@@ -60,6 +60,11 @@ TRACKERS: list[Refused] = [
     (["wandb"], "write 'tensorboard' or 'mlflow'"),
     ([3], DICT),
     ([{"name": "tensorboard", "uri": "http://x"}], "uri is the server of 'mlflow', and 'tensorboard' has none"),
+    (["tensorboard", "tensorboard"], "'tensorboard' is named twice; remove one"),
+    (
+        [{"name": "mlflow", "uri": "http://m:5000"}, {"name": "mlflow", "uri": "http://m:5000/"}],
+        "'mlflow' at 'http://m:5000/' is named twice; remove one",
+    ),
     ([{"name": "mlflow", "uri": "http://me:marker@mlflow:5000"}], "Set MLFLOW_TRACKING_USERNAME"),
 ]
 OPTIONAL_SWITCH = [case for case in SWITCH if case[0] is not None]

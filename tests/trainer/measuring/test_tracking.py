@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import socket
 from pathlib import Path
@@ -112,6 +113,26 @@ def test_event_files_are_written_to_any_storage(batches: str, tmp_path: Path) ->
     assert name.startswith("events.out.tfevents.")
 
 
+def test_a_file_is_written_less_often_the_larger_it_is(tmp_path: Path) -> None:
+    with TensorBoard(str(tmp_path / "board"), PARAMS) as board:
+        board.epochs([(step, {"loss": 1 / step}) for step in range(1, 2001)])
+        assert board.pause == pytest.approx(
+            sum(file.stat().st_size for file in (tmp_path / "board").iterdir()) / tracking.BYTES_PER_SECOND
+        )
+        assert board.pause > 1
+
+
+@pytest.mark.slow
+def test_mlflow_without_a_server_is_refused_and_the_tracker_before_it_ends(tmp_path: Path) -> None:
+    spec = TrainSpec(
+        task_key=TaskKey(dag_id="worker", run_id="r", task_id="t", directory=str(tmp_path)), recipe="a:b",
+        dataset="d", model="m", trackers=("tensorboard", "mlflow"),
+    )  # fmt: skip
+    with pytest.raises(TrainyardError, match=r"trackers: 'mlflow' has no uri; write .*http://mlflow:5000"):
+        tracking.open_trackers(spec, PARAMS)
+    assert len(list((tmp_path / "tensorboard/t").iterdir())) == 1, "the end has written its file"
+
+
 @pytest.mark.full
 @pytest.mark.slow
 def test_mlflow_has_one_run_with_metrics_and_parameters(batches: str, tmp_path: Path, server: str) -> None:
@@ -123,15 +144,57 @@ def test_mlflow_has_one_run_with_metrics_and_parameters(batches: str, tmp_path: 
 
 
 @pytest.mark.slow
-def test_mlflow_gets_metrics_of_any_name_and_those_after_ones_that_it_refuses(
-    server: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mlflow_gets_metrics_of_any_name(server: str, capsys: pytest.CaptureFixture[str]) -> None:
+    names = {
+        "../loss": "loss", "/loss": "loss_2", "a//b/": "a/b", "losses/./a": "losses/a", "..a": "a", "/": "metric",
+        "hit@10": "hit_10", "hit_10": "hit_10_2", "loss/a: b": "loss/a: b",
+        "x" * 260: "x" * 250, "x" * 261: "x" * 248 + "_2", "y" * 249 + "/y": "y" * 249,
+    }  # fmt: skip
     with MLflow(server, "names", "r1 train", "runs/r1/names", PARAMS) as tracker:
-        tracker.epoch(1, {"../loss": 0.5})
-        tracker.epoch(2, {"hit@10": 0.5, "loss/a: b": 2.0})
-    assert "MLflow refuses the metrics of epoch 1: " in capsys.readouterr().out
+        for epoch in (1, 2):
+            tracker.epoch(epoch, {name: epoch + place / 10 for place, name in enumerate(names)})
+    assert capsys.readouterr().out == ""
     ((status, metrics, _),) = runs(server, "names")
-    assert status == "FINISHED" and metrics == {"hit_10": 0.5, "loss/a: b": 2.0}
+    assert status == "FINISHED" and metrics == {name: 2 + place / 10 for place, name in enumerate(names.values())}
+
+
+@pytest.mark.slow
+def test_mlflow_gets_the_metrics_beside_one_that_it_refuses_and_those_after_it(
+    server: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server on Windows refuses colons."""
+    log_batch = MlflowClient.log_batch
+
+    def refuse_colons(client: MlflowClient, run: str, metrics: Any = (), params: Any = ()) -> None:
+        if any(":" in metric.key for metric in metrics):
+            raise MlflowException("Invalid value for a name")
+        log_batch(client, run, metrics, params)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", refuse_colons)
+    with MLflow(server, "strict", "r1 train", "runs/r1/strict", PARAMS) as tracker:
+        for epoch in (1, 2):
+            tracker.epoch(epoch, {"loss": epoch, "loss: a": 2.0, "rate": 0.1})
+    assert capsys.readouterr().out.count("MLflow refuses 'loss: a': Invalid value for a name") == 2
+    ((status, metrics, _),) = runs(server, "strict")
+    assert status == "FINISHED" and metrics == {"loss": 2.0, "rate": 0.1}
+
+
+@pytest.mark.slow
+def test_a_run_that_was_given_up_is_not_ended_by_a_late_answer(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracker = MLflow(server, "late", "r1 train", "runs/r1/late", PARAMS)
+    log_batch = MlflowClient.log_batch
+
+    def give_up(*args: Any, **options: Any) -> None:
+        log_batch(*args, **options)
+        tracker.failed = True
+
+    monkeypatch.setattr(MlflowClient, "log_batch", give_up)
+    monkeypatch.setattr(tracking, "MAX_METRICS", 1)
+    tracker._next_try = math.inf
+    tracker.epoch(1, {"loss": 1.0, "rate": 2.0})
+    tracker.end(True)
+    ((status, metrics, _),) = runs(server, "late")
+    assert status == "RUNNING" and metrics == {"loss": 1.0}
 
 
 @pytest.mark.slow

@@ -185,6 +185,16 @@ def test_a_long_curve_has_fewer_points_the_longer_it_is(tmp_path: Path, monkeypa
     assert steps == [0, 1, 2, 3, 4, 6, 9, 12, 19]
 
 
+def test_a_metric_that_is_rare_keeps_its_points_beside_one_of_each_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "FULL_POINTS", 4)
+    every = [Report(None, step, {"loss": 1.0} | ({"rare": 2.0} if step % 25 == 24 else {})) for step in range(100)]
+    points = record(tmp_path, every)
+    assert [point["step"] for point in points if "rare" in point] == [24, 49, 74, 99]
+    assert len(points) < 40
+
+
 def record(folder: Path, reported: list[Report]) -> list[dict[str, float]]:
     """Return the points of the curves of a script that has reported this."""
     with EventLog(str(folder), "train", "worker 0") as events:

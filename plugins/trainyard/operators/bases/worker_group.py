@@ -13,6 +13,7 @@ from trainyard.jobs.options import validation
 from trainyard.jobs.options.base import Templated
 from trainyard.jobs.options.common import CommonOptions
 from trainyard.schemas.specs.fields import Name, Workers
+from trainyard.schemas.specs.job import TrackerOptions
 
 
 class WorkerGroupOptions(CommonOptions):
@@ -46,10 +47,14 @@ class WorkerGroupOperator(JobOperator):
     def resolve_fields(self, root: str) -> dict[str, Any]:
         """Return the spec's fields, with the server of the connection for MLflow without a URI."""
         fields = super().resolve_fields(root)
-        return fields | {"trackers": [self._complete_tracker(each) for each in fields["trackers"]]}
+        trackers = fields["trackers"]
+        if not isinstance(trackers, list | tuple):
+            return fields  # what another task returns, before it has, or what the spec refuses
+        return fields | {"trackers": [self._complete_tracker(each) for each in trackers]}
 
     def _complete_tracker(self, tracker: Any) -> Any:
         options = {"name": tracker} if isinstance(tracker, str) else tracker
+        options = options.model_dump() if isinstance(options, TrackerOptions) else options
         if not isinstance(options, Mapping) or options.get("name") != "mlflow" or options.get("uri"):
             return tracker
         if validation.is_pending(self.mlflow_conn_id):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from trainyard.schemas.document import Document, Part
 from trainyard.schemas.references import Reference
@@ -36,10 +36,20 @@ def _named(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
+def _refuse_named_twice(trackers: tuple[TrackerOptions, ...]) -> tuple[TrackerOptions, ...]:
+    """Refuse equal trackers, which would double each point; several servers are none."""
+    places = [(tracker.name, (tracker.uri or "").rstrip("/")) for tracker in trackers]
+    for number, tracker in enumerate(trackers):
+        if places[number] in places[:number]:
+            server = f" at {tracker.uri!r}" if tracker.uri else ""
+            raise ValueError(f"{tracker.name!r}{server} is named twice; remove one")
+    return trackers
+
+
 Tracker = Annotated[TrackerOptions, BeforeValidator(_named)]
 """The name of a tracker, or a dict of its options."""
-Trackers = Annotated[tuple[Tracker, ...], refuse_string("tensorboard", "mlflow")]
-"""A list of trackers."""
+Trackers = Annotated[tuple[Tracker, ...], refuse_string("tensorboard", "mlflow"), AfterValidator(_refuse_named_twice)]
+"""A list of different trackers."""
 
 
 class Code(Part):

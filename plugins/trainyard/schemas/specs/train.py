@@ -129,9 +129,6 @@ class Mixed(Part):
     """The fraction of each epoch's rows."""
 
 
-"""A tracker's options, as an object, a dict, or the tracker's name."""
-
-
 class TrainSpec(GroupSpec):
     """Train a recipe, or a loop of the user's own, on a group of workers."""
 
