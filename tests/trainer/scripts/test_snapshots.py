@@ -163,6 +163,7 @@ def test_a_folder_that_always_has_temporary_files_is_stored(folder: Path) -> Non
 
 def test_a_file_that_is_being_written_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "SETTLE_SECONDS", 0.2)
+    monkeypatch.setattr(snapshots, "TICK_SECONDS", 1)  # a busy machine may not let the writer run for a while
     stopped, writing = threading.Event(), threading.Event()
 
     def keep_writing() -> None:
