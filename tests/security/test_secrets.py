@@ -10,6 +10,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.execution_time.context import ConnectionAccessor, VariableAccessor
 
+from tests.plugins.contexts import make_context
 from trainyard import listener
 from trainyard.backends import driver
 from trainyard.errors import TrainyardError
@@ -83,7 +84,7 @@ def test_a_promotion_names_no_secret(tmp_path: Path) -> None:
     )
     render(operator)
     with pytest.raises(Exception, match=r"champion.* a secret") as refused:
-        operator.execute({})
+        operator.execute(make_context(operator))
     assert MARKER not in str(refused.value)
 
 

@@ -155,7 +155,7 @@ def test_a_script_that_has_to_end_gets_sigterm_and_some_time(
 ) -> None:
     file = tmp_path / "state"
     ship(script__py=HANDLER.format(seconds=seconds, file=str(file)))
-    run(should_end=file.exists, grace_seconds=grace_seconds)
+    run(should_end=lambda: file.exists() and file.read_text() == "started", grace_seconds=grace_seconds)
     assert file.read_text() == content
 
 
