@@ -6,7 +6,7 @@ SHELL := bash
 export MYPY_CACHE_DIR ?= $(HOME)/.cache/trainyard/mypy
 # Without compiled modules, Airflow takes twice as long to start.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test test-all rest lint quick quick-cluster quick-airflow check gpu docs recording mutants faults kerberos matrix scripts compare fresh lock clean
+.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test test-all rest lint quick quick-workers quick-cluster quick-airflow check gpu docs recording mutants faults kerberos matrix scripts compare fresh lock clean
 
 VENV := .venv
 UV := $(VENV)/bin/uv
@@ -57,16 +57,21 @@ lint: $(READY) ## style, docstrings, spelling, types and import layers
 
 QUICK := $(VENV)/bin/pytest -q --unit-seconds=2 -m "not ranks and not spark and not airflow and not cluster and not browser and not slow"
 
-quick: quick-cluster quick-airflow ## the tests that start no workers, Spark or Airflow, and take no seconds
+quick: quick-workers quick-cluster quick-airflow ## the tests that start no workers, Spark or Airflow, and take no seconds
+
+WORKERS := $(addprefix tests/trainer/,checkpointing connections group run scripts strategies)
+
+quick-workers: $(READY)
+	$(QUICK) $(WORKERS)
 
 quick-cluster: $(READY)
-	$(QUICK) tests/etl tests/trainer
+	$(QUICK) tests/etl tests/trainer $(WORKERS:%=--ignore=%)
 
 quick-airflow: $(READY)
 	$(QUICK) --ignore=tests/etl --ignore=tests/trainer
 
 check: $(READY) ## lint and quick, side by side
-	@$(MAKE) --no-print-directory --jobs=2 $(filter --output-sync,$(.FEATURES:%=--%)) quick lint
+	@$(MAKE) --no-print-directory --jobs=3 $(filter --output-sync,$(.FEATURES:%=--%)) quick lint
 
 GPU_PYTHON := $(if $(wildcard $(VENV)/bin/python),$(VENV)/bin/python,python3)
 
