@@ -10,7 +10,6 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from trainyard.errors import TrainyardError
 from trainyard.etl.datasource.columns import get_column, missing_column_error
 from trainyard.etl.datasource.writing.quality import Violation, raise_errors
 from trainyard.schemas.specs.source import Expectation
@@ -51,15 +50,10 @@ def check_unique(dataset: str, frame: DataFrame, expected: Mapping[str, Expectat
 def find_duplicates(frame: DataFrame, key: Sequence[str]) -> str:
     """Return how many values of a key several rows have, and those of the most rows; "" if there are none.
 
-    Rows with a null in the key do not count, as in SQL. NaN is one value, as are 0.0 and -0.0.
-
-    Raises:
-        TrainyardError: A column has a type whose values cannot be compared.
+    Rows with a null in the key do not count, as in SQL. NaN is one value, as are 0.0 and -0.0. The columns have types
+    that a dataset stores, whose values Spark compares.
     """
     values = frame.select(*(get_column(name).alias(f"_{number}") for number, name in enumerate(key)))
-    for name, field in zip(key, values.schema.fields, strict=True):
-        if "map<" in field.dataType.simpleString():
-            raise TrainyardError(f"expect: values of column {name!r}, of type map, cannot be compared; drop unique.")
     known = values.where(reduce(and_, (F.col(name).isNotNull() for name in values.columns)))
     counts, totals = known.groupBy(*values.columns).agg(F.count(F.lit(1)).alias(_ROWS)), Observation()
     shared = counts.where(F.col(_ROWS) > 1)

@@ -11,7 +11,7 @@ from typing import Any
 from trainyard.schemas.specs.job import Code
 
 SECONDS = 5
-"""How long git may take: a report without a commit is better than a task that waits."""
+"""How long each of three commands of git may take: a report without a commit is better than a task that waits."""
 
 
 def describe_code(archives: Sequence[str], dag_file: Path, task_instance: Any = None) -> Code:
