@@ -14,7 +14,7 @@ with DAG("timeseries", schedule=None, doc_md=__doc__):
         options={"header": True, "inferSchema": True},
         dataset="timeseries/dataset",
         split_by="date",
-        split_at={"validation": "1920-01-01", "test": "1950-01-01"},
+        splits={"validation": "1920-01-01", "test": "1950-01-01"},
     )
     train = TrainOperator(
         task_id="train",

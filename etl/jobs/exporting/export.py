@@ -81,8 +81,7 @@ def run(
         vocabulary.check_columns(prepared.schema, spec.categories, spec.labels)
     shards = spec.shards or _choose_shards(spark, frame)
     split, counts = spec.split_column or splits.SPLIT, Observation()
-    fractions = {} if spec.split_column or spec.split_at else spec.fractions
-    split_by = spec.split_by if fractions else None
+    split_by = spec.split_by if spec.fractions else None
     with splits.compute_once(frame) if spec.stratify else nullcontext(frame) as rows:
         duplicates: tuple[str, ...] = ()
         if any(expected.key is not None for expected in spec.expect.values()):
@@ -109,7 +108,7 @@ def run(
     version = manifest.read_version(spec.dataset, partition.version)
     result = DatasetResult.from_manifest(spec.dataset, version, spec.partition)
     deviations = split_quality.find_warnings(
-        spec.dataset, version, spec.partition or "", fractions, split_by, counts.get
+        spec.dataset, version, spec.partition or "", spec.fractions, split_by, counts.get
     )
     update: dict[str, Any] = {"warnings": (*result.warnings, *left_out, *deviations)}
     if spec.categories:
@@ -175,14 +174,14 @@ def check_columns(frame: DataFrame, spec: ExportSpec) -> None:
             a dataset cannot store the name or type of a column.
     """
     splits.check_names(frame.columns)
-    options_of_columns = {name: getattr(spec, name) for name in ("split_by", "split_column", "stratify")}
-    references = [*options_of_columns.items(), *(("expect", name) for name in spec.expect)]
+    references = [("split_by", spec.split_by), ("splits", spec.split_column), ("stratify", spec.stratify)]
+    references += [("expect", name) for name in spec.expect]
     for option, name in references:
         if name is not None and name not in frame.columns:
             raise columns.missing_column_error(name, option, frame.columns)
     if spec.split_column in spec.expect:
         raise _split_column_error(spec.split_column, spec.expect[spec.split_column])
-    if spec.split_at and spec.split_by:
+    if spec.split_times and spec.split_by:
         splits.check_time_column(frame, spec.split_by)
     options = WriteOptions(
         path=spec.dataset, split_column=spec.split_column, shapes=tuple(spec.shapes.items()),
@@ -200,21 +199,20 @@ def _split_column_error(name: str, expected: Expectation) -> TrainyardError:
         expect = {first: {"unique_with": [*others, name]}}
         instead = f"write {expect=}"
     return TrainyardError(
-        f"expect names the column {name!r}, which split_column names too, so that the dataset does not have it; "
-        f"{instead}."
+        f"expect names the column {name!r}, which splits names too, so that the dataset does not have it; {instead}."
     )
 
 
 def _assign_splits(frame: DataFrame, spec: ExportSpec) -> DataFrame:
     if spec.split_column:
         return frame
-    if spec.split_at and spec.split_by:
-        return splits.assign_by_time(frame, spec.split_by, spec.split_at)
+    if spec.split_times and spec.split_by:
+        return splits.assign_by_time(frame, spec.split_by, spec.split_times)
     return splits.assign(frame, spec.fractions, spec.split_by, spec.stratify, spec.seed)
 
 
 def _write(frame: DataFrame, spec: ExportSpec, split: str, provenance: Provenance, state: FittedState | None) -> None:
-    declared = () if spec.split_column else splits.names_by_time(spec.split_at) if spec.split_at else spec.fractions
+    declared = splits.names_by_time(spec.split_times) if spec.split_times else spec.fractions
     options = {
         "splitColumn": split,
         "splits": ",".join(declared),

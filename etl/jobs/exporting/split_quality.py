@@ -82,7 +82,7 @@ def find_deviations(
         cause = (
             f"Rows with one value of {split_by!r} share a split, and it has about {distinct:,} values in {total:,} rows"
         )
-        remedy = "Write a column with more values in split_by=, or assign the splits in prepare and write split_column="
+        remedy = "Write a column with more values in split_by=, or assign splits in prepare and write splits=COLUMN"
     else:
         cause = f"Equal rows share a split, and about {min(distinct, total):,} of {total:,} rows are distinct"
         remedy = (

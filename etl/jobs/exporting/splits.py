@@ -127,22 +127,22 @@ def _assign_by_stratum(frame: DataFrame, splits: Mapping[str, float], stratify: 
     return joined.select(*columns, _choose_split(position, splits).alias(SPLIT))
 
 
-def names_by_time(split_at: Mapping[str, str]) -> tuple[str, ...]:
+def names_by_time(times: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of all splits of `assign_by_time`, the earliest first."""
-    return (FIRST, *split_at)
+    return (FIRST, *times)
 
 
-def assign_by_time(frame: DataFrame, column: str, split_at: Mapping[str, str]) -> DataFrame:
+def assign_by_time(frame: DataFrame, column: str, times: Mapping[str, str]) -> DataFrame:
     """Return `frame` with the column `SPLIT`: the last split that has begun at the time of the row.
 
     Args:
         frame: The rows.
         column: A column of dates or timestamps. A row in which it is null is an error of the Spark job.
-        split_at: The time at which each split begins, the earliest first. Earlier rows are in `FIRST`.
+        times: The time at which each split begins, the earliest first. Earlier rows are in `FIRST`.
     """
     time = get_column(column)
     missing = F.raise_error(F.lit(f"\nTrainyardError: {_null_time_text(column)}\n"))  # as `errors.reason` reads it
-    begun = [(time.cast("timestamp") >= F.lit(text).cast("timestamp"), name) for name, text in split_at.items()]
+    begun = [(time.cast("timestamp") >= F.lit(text).cast("timestamp"), name) for name, text in times.items()]
     split = reduce(lambda earlier, later: F.when(later[0], later[1]).otherwise(earlier), begun, F.lit(FIRST))
     return frame.withColumn(SPLIT, F.when(time.isNull(), missing).otherwise(split))
 
@@ -152,7 +152,7 @@ def check_time_column(frame: DataFrame, column: str) -> None:
     kind = frame.schema[column].dataType
     if not isinstance(kind, DateType | TimestampType | TimestampNTZType):
         raise TrainyardError(
-            f"split_by={column!r} has type {kind.simpleString()}, and split_at compares dates; cast it to date or "
+            f"split_by={column!r} has type {kind.simpleString()}, and splits are dates; cast it to date or "
             "timestamp in prepare."
         )
 
@@ -192,7 +192,7 @@ def shuffle(
 
 def _null_time_text(column: str) -> str:
     return (
-        f"column {column!r}, by which split_at assigns splits, is null in a row. Fill it, or drop the row in prepare."
+        f"column {column!r}, by whose times splits are assigned, is null in a row. Fill it, or drop the row in prepare."
     )
 
 

@@ -41,7 +41,7 @@ def write_source(spark: Any, path: Path, rows: list[Row]) -> Source:
 
 def make_spec(directory: Path, source: Source, **fields: Any) -> ExportSpec:
     """Return the spec of an export of such rows."""
-    given = {"dataset": str(directory / "dataset"), "split_column": "split", "shards": 3, "prepare": "prepares:rows"}
+    given = {"dataset": str(directory / "dataset"), "splits": "split", "shards": 3, "prepare": "prepares:rows"}
     return ExportSpec(task_key=make_task_key(directory), source=source, **(given | fields))
 
 

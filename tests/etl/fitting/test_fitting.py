@@ -12,6 +12,7 @@ from trainyard.etl.jobs import predict as job
 from trainyard.schemas.datasets import versions
 from trainyard.schemas.datasets.manifest import read_current
 from trainyard.schemas.specs.predict import PredictSpec
+from trainyard.schemas.specs.splits import FRACTIONS
 from trainyard.trainer import fit
 
 pytestmark = pytest.mark.spark
@@ -162,7 +163,7 @@ def test_a_model_does_not_take_the_indices_of_a_dataset_that_was_fitted_anew(spa
 def test_strata_and_folds_are_those_of_values_and_names_may_have_any_character(spark, tmp_path):
     source = write_day(spark, tmp_path, "source", make_day("ABC" * 40, "xyz"))
     spec = make_spec(
-        tmp_path, source, prepare="prepares:named_oddly", split_column=None, folds=2, stratify="kind", label="kind",
+        tmp_path, source, prepare="prepares:named_oddly", splits=FRACTIONS, folds=2, stratify="kind", label="kind",
         categories={"stadt.`name": {"min_count": 2}},
     )  # fmt: skip
     run(spark, spec)

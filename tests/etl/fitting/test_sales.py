@@ -45,7 +45,7 @@ def train(spark: Any, directory: Path, sales: pd.DataFrame, **options: Any) -> f
     sales.to_parquet(directory / "sales.parquet")
     spec = ExportSpec(
         task_key=make_task_key(directory), prepare="prepares:rows", dataset=str(directory / "dataset"),
-        source=Source(format="parquet", path=str(directory / "sales.parquet")), split_column="split", shards=4,
+        source=Source(format="parquet", path=str(directory / "sales.parquet")), splits="split", shards=4,
         **options,
     )  # fmt: skip
     export.run(spark, spec, make_log(spec))

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterator
-from datetime import datetime
-from itertools import pairwise
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
-from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from trainyard.schemas.datasets.manifest import fold_name
 from trainyard.schemas.references import Reference, find_results, refer_to_model
@@ -17,48 +13,7 @@ from trainyard.schemas.results import DatasetResult
 from trainyard.schemas.specs.categories import Categories
 from trainyard.schemas.specs.fields import AppliedModel, ImportPath, Name, NonEmptyText, Output, Params
 from trainyard.schemas.specs.source import Drift, Expectation, ReadsSources, RowCount, refuse_overlap
-from trainyard.schemas.types import SPLIT_NAME, VALID_SPLIT_NAME
-
-FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
-_EXCLUSIVE = (
-    ("split_by", "stratify"), ("split_column", "splits"), ("split_column", "split_by"), ("split_column", "split_at"),
-    ("split_column", "stratify"), ("split_column", "folds"), ("split_at", "splits"), ("split_at", "stratify"),
-    ("split_at", "folds"),
-)  # fmt: skip
-"""Options that assign splits in different ways."""
-
-
-def _with_dashes(text: str) -> str:
-    """Return a time that Spark understands, too: Python also takes 20261001 and 2026-W40-4."""
-    if not re.match(r"\d{4}-\d\d-\d\d", text):
-        raise ValueError(text)
-    return text
-
-
-def _increasing_times(value: dict[str, str]) -> dict[str, str]:
-    try:
-        times = [datetime.fromisoformat(_with_dashes(text)) for text in value.values()]
-        increase = all(earlier < later for earlier, later in pairwise(times))
-    except (ValueError, TypeError):
-        raise ValueError(
-            "write a date or a time for each split, for example {'validation': '2026-10-01', 'test': '2026-11-01'}"
-        ) from None
-    if not times or not increase:
-        raise ValueError("write one or more dates, the earlier ones first")
-    if "train" in value:
-        raise ValueError("remove 'train', whose rows are those before all dates")
-    return value
-
-
-def _split_name(value: str) -> str:
-    if not SPLIT_NAME.fullmatch(value):
-        raise ValueError(f"it is not a valid name of a split; {VALID_SPLIT_NAME}")
-    return value
-
-
-SplitName = Annotated[str, AfterValidator(_split_name)]
-SplitAt = Annotated[dict[SplitName, str], AfterValidator(_increasing_times)]
-"""The date or time, as ISO 8601 has it, at which each split begins."""
+from trainyard.schemas.specs.splits import FRACTIONS, Splits, have_times
 
 
 class ExportSpec(ReadsSources):
@@ -93,15 +48,13 @@ class ExportSpec(ReadsSources):
     drift: Drift | None = None
     """How far columns may drift from the previous version, as a population stability index, for example `{"warn": 0.1,
     "fail": 0.25, "columns": ["age", "city"]}`; by default all columns but dates and times. None does not compare."""
-    splits: dict[SplitName, PositiveFloat] = FRACTIONS
-    """Split name -> fraction. The fractions sum to 1."""
+    splits: Splits = FRACTIONS
+    """Split name -> fraction, which sum to 1; or the date or time at which each split begins in the column `split_by`,
+    so that the future never trains the past, `{"validation": "2026-10-01", "test": "2026-11-01"}`, with earlier rows in
+    `train`; or a string column of `prepare` that names the split of each row, which is not stored."""
     split_by: Name | None = None
-    """The column whose value decides the split, so that no key is in two splits."""
-    split_at: SplitAt | None = None
-    """The dates or times at which further splits begin, in the column `split_by`, so that the future never trains the
-    past: `{"validation": "2026-10-01", "test": "2026-11-01"}`. Earlier rows are in `train`."""
-    split_column: Name | None = None
-    """A string column of `prepare` that names the split of each row. It is not stored."""
+    """The column whose value decides the split, so that no key is in two splits; of dates or timestamps, if `splits`
+    are times."""
     folds: Annotated[int, Field(ge=2)] | None = None
     """In how many parts of equal size the split `train` is divided, for cross-validation with `TrainOperator(fold=N)`.
     They are splits of their own: `fold-1`, `fold-2` and so on."""
@@ -123,7 +76,7 @@ class ExportSpec(ReadsSources):
     fit: ImportPath | None = None
     """`module:function`, called once as `fit(spark, rows, **fit_params)` with the training rows of `prepare(...,
     state=None)`. What it returns, values that JSON has, is stored, and `prepare` receives it as `state`, also in
-    predictions. It needs `split_by`, `split_at` or `split_column`."""
+    predictions. It needs `split_by`, or a column as `splits`."""
     fit_params: Params = {}
     """Keyword arguments of `fit`."""
     refit: bool = False
@@ -145,14 +98,19 @@ class ExportSpec(ReadsSources):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> ExportSpec:
-        total = sum(self.splits.values())
-        if not math.isclose(total, 1.0, abs_tol=1e-6):
-            raise ValueError(f"splits={self.splits} sum to {total:g}; fractions must sum to 1")
-        given = {name for name in ("split_by", "split_at", "split_column", "folds", "stratify") if getattr(self, name)}
-        given |= {"splits"} if self.splits != FRACTIONS else set()
-        for pair in _EXCLUSIVE:
-            if given.issuperset(pair):
-                raise ValueError(f"{' and '.join(pair)} exclude each other; remove one of them")
+        if self.split_by and self.stratify:
+            raise ValueError("split_by and stratify exclude each other; remove one of them")
+        if not self.fractions:
+            beside = [("stratify", self.stratify), ("folds", self.folds)]
+            beside += [("split_by", self.split_by)] if self.split_column else []
+            for name, value in beside:
+                if value is not None:
+                    raise ValueError(
+                        f"{name}={value!r} divides the rows by fractions, and splits={self.splits!r} are none; remove "
+                        "one of them"
+                    )
+        if self.split_times and not self.split_by:
+            raise ValueError(f"splits={self.splits} needs split_by=, the column of dates or timestamps")
         if self.folds and "train" not in self.splits:
             raise ValueError(f"folds={self.folds} divides the split 'train', and splits={self.splits} has none")
         if twice := [name for name in self.labels if name in self.categories]:
@@ -161,13 +119,11 @@ class ExportSpec(ReadsSources):
             raise ValueError(f"nullable={both[0]!r} is in categories, too; remove it there: null has the index 0")
         if self.fit and not (self.split_by or self.split_column):
             raise ValueError(
-                f"fit={self.fit!r} needs split_by=, split_at= or split_column=, by which a row is in one split "
-                "whatever prepare makes of it"
+                f"fit={self.fit!r} needs split_by=, or a column as splits=, by which a row is in one split whatever "
+                "prepare makes of it"
             )
         if self.fit_params and not self.fit:
             raise ValueError("fit_params go with fit=; write both")
-        if self.split_at and not self.split_by:
-            raise ValueError(f"split_at={self.split_at} needs split_by=, the column of dates or timestamps")
         return self
 
     def references(self) -> Iterator[Reference]:
@@ -188,12 +144,25 @@ class ExportSpec(ReadsSources):
 
     @property
     def fractions(self) -> dict[str, float]:
-        """The fraction of each split, with those of the folds in place of that of `train`."""
+        """The fraction of each split, with those of the folds in place of that of `train`; empty if there are none."""
+        if isinstance(self.splits, str) or self.split_times:
+            return {}
+        fractions = cast(dict[str, float], self.splits)
         if not self.folds:
-            return self.splits
-        fraction = self.splits["train"] / self.folds
+            return fractions
+        fraction = fractions["train"] / self.folds
         folds = {fold_name(number): fraction for number in range(1, self.folds + 1)}
-        return folds | {name: fraction for name, fraction in self.splits.items() if name != "train"}
+        return folds | {name: fraction for name, fraction in fractions.items() if name != "train"}
+
+    @property
+    def split_times(self) -> dict[str, str]:
+        """The date or time at which each split begins; empty if they do not begin at times."""
+        return cast(dict[str, str], self.splits) if have_times(self.splits) else {}
+
+    @property
+    def split_column(self) -> str | None:
+        """The column that names the split of each row."""
+        return self.splits if isinstance(self.splits, str) else None
 
 
 class FeaturizeSpec(ExportSpec):

@@ -209,15 +209,15 @@ def test_the_provenance_has_source_and_code(spark, tmp_path, source):
         ),
         ({"prepare": "prepares:empty"}, r"there are no rows to write"),
         (
-            {"prepare": "prepares:days", "shapes": {}, "split_column": "part", "expect": {"part": {"nulls": 0}}},
-            r"^expect names the column 'part', which split_column names too, so that the dataset does not have it; "
+            {"prepare": "prepares:days", "shapes": {}, "splits": "part", "expect": {"part": {"nulls": 0}}},
+            r"^expect names the column 'part', which splits names too, so that the dataset does not have it; "
             r"remove it from expect\.$",
         ),
         (
             {
                 "prepare": "prepares:days",
                 "shapes": {},
-                "split_column": "part",
+                "splits": "part",
                 "expect": {"part": {"unique_with": ("id",)}},
             },
             r"^expect names the column 'part', .* write expect=\{'id': \{'unique_with': \['part'\]\}\}\.$",
@@ -240,7 +240,7 @@ def test_a_prepare_that_reads_a_dataset_is_told_to_register_the_format(spark, tm
 
 def test_a_column_of_the_data_names_the_splits_and_is_not_stored(spark, tmp_path, source):
     unique = {"id": {"unique_with": ("part",)}}
-    spec = make_spec(tmp_path, source, prepare="prepares:days", shapes={}, split_column="part", expect=unique)
+    spec = make_spec(tmp_path, source, prepare="prepares:days", shapes={}, splits="part", expect=unique)
     result = run(spark, spec)
     assert result["splits"] == {"known": 900, "new": 100}
     frame = spark.read.format("trainyard").option("split", "new").load(str(tmp_path / "dataset"))
@@ -249,8 +249,8 @@ def test_a_column_of_the_data_names_the_splits_and_is_not_stored(spark, tmp_path
 
 
 def test_splits_by_time_never_train_on_the_future(spark, tmp_path, source):
-    split_at = {"validation": "2028-01-01", "test": "2028-07-01"}
-    fields = {"prepare": "prepares:days", "shapes": {}, "split_by": "day", "split_at": split_at}
+    times = {"validation": "2028-01-01", "test": "2028-07-01"}
+    fields = {"prepare": "prepares:days", "shapes": {}, "split_by": "day", "splits": times}
     run(spark, make_spec(tmp_path, source, **fields))
     dataset = manifest.read_current(str(tmp_path / "dataset"))
     assert list(dataset.splits) == ["train", "validation", "test"]
@@ -266,10 +266,10 @@ def test_splits_by_time_never_train_on_the_future(spark, tmp_path, source):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"split_column": "id"}, r"the split column 'id' has type bigint; cast it to string"),
-        ({"split_column": "fold"}, r"split_column names the column 'fold', which does not exist"),
-        ({"split_by": "part", "split_at": {"test": "2028-01-01"}}, r"split_by='part' has type string.*cast it to date"),
-        ({"split_by": "day", "split_at": {"test": "2048-01-01"}}, r"split 'test' has no rows"),
+        ({"splits": "id"}, r"the split column 'id' has type bigint; cast it to string"),
+        ({"splits": "fold"}, r"splits names the column 'fold', which does not exist"),
+        ({"split_by": "part", "splits": {"test": "2028-01-01"}}, r"split_by='part' has type string.*cast it to date"),
+        ({"split_by": "day", "splits": {"test": "2048-01-01"}}, r"split 'test' has no rows"),
     ],
 )
 def test_columns_that_assign_no_splits_are_refused(spark, tmp_path, source, fields, message):
@@ -289,6 +289,6 @@ def test_splits_that_equal_rows_have_moved_from_their_fractions_are_a_warning(sp
     (warning,) = run(spark, make_spec(tmp_path, source, **repeated))["warnings"]
     assert "of the rows, and 10.0% were asked for" in warning and "about 16 of 1,000 rows are distinct" in warning
     assert f"WARNING: {warning}" in capsys.readouterr().out
-    in_two = repeated | {"split_column": "split", "prepare_params": {"splits": 2}}
+    in_two = repeated | {"splits": "split", "prepare_params": {"splits": 2}}
     (warning,) = run(spark, make_spec(tmp_path, source, **in_two))["warnings"]
     assert warning.startswith("about 16 of 16 distinct rows are in several splits")

@@ -163,6 +163,6 @@ def test_a_time_of_day_is_compared_too(spark):
 
 
 def test_a_row_without_a_time_is_an_error_that_names_the_column(spark):
-    with pytest.raises(Exception, match="column 'at', by which split_at") as failure:
+    with pytest.raises(Exception, match="column 'at', by whose times") as failure:
         assign_days(spark, ["2026-10-01", None])
     assert reason(failure.value) == splits._null_time_text("at")

@@ -147,18 +147,20 @@ def predict(dag: DAG, **options: Any) -> PredictOperator:
         ),
         (
             export,
-            {"split_column": "part", "split_by": "day"},
-            "ExportOperator 'export': split_column and split_by exclude each other; remove one of them.",
+            {"splits": "part", "split_by": "day"},
+            "ExportOperator 'export': split_by='day' divides the rows by fractions, and splits='part' are none; remove "
+            "one of them.",
         ),
         (
             export,
-            {"split_by": "day", "split_at": {"test": "2026-10-01"}, "splits": {"train": 0.5, "test": 0.5}},
-            "ExportOperator 'export': split_at and splits exclude each other; remove one of them.",
+            {"split_by": "day", "splits": {"test": "2026-10-01"}, "folds": 2},
+            "ExportOperator 'export': folds=2 divides the rows by fractions, and splits={'test': '2026-10-01'} are "
+            "none; remove one of them.",
         ),
         (
             export,
             {"splits": {"train": 0.8, "test": 0.1}},
-            "ExportOperator 'export': splits={'train': 0.8, 'test': 0.1} sum to 0.9; fractions must sum to 1.",
+            "ExportOperator 'export': splits={'train': 0.8, 'test': 0.1}: they sum to 0.9; fractions must sum to 1.",
         ),
         (
             export,

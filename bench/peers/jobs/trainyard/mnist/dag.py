@@ -10,7 +10,7 @@ with DAG("mnist", schedule=None):
         prepare="mnist.prepare:table",
         source=os.environ["PEERS_SOURCE"],
         dataset="mnist/dataset",
-        split_column="fold",
+        splits="fold",
         shapes={"image": [int(os.environ["PEERS_VALUES"])]},
     )
     model = TrainOperator(

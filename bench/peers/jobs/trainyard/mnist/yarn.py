@@ -13,7 +13,7 @@ with DAG("mnist_yarn", schedule=None, default_args=RETRIES):
         prepare="mnist.prepare:table",
         source=f"file://{os.environ['PEERS_SOURCE']}",
         dataset="mnist/dataset",
-        split_column="fold",
+        splits="fold",
         shapes={"image": [int(os.environ["PEERS_VALUES"])]},
     )
     model = TrainOperator(
