@@ -114,11 +114,14 @@ def _train(
         strategy=spec.strategy, world=world, workers=spec.max_workers, manifest=manifest,
         mix=[Portion(mixed.dataset, mixed.share, other) for mixed, other in zip(spec.mix, others, strict=True)],
         phases=Phases(events, current), application=application, checkpoints=checkpoint_root(spec.task_key),
-        trackers=trackers, formats=spec.formats,
+        trackers=trackers, formats=spec.all_formats,
         epoch_models=spec.epoch_models,
         **spec.options.model_dump(),
     )  # fmt: skip
-    return _build_result(spec, manifest, world, result)
+    if trackers:
+        current.enter(Phase.WRITE_MODEL)
+    registered = tracking.register(trackers, result.formats)
+    return _build_result(spec, manifest, world, result) | {"registered_models": registered}
 
 
 def _build_result(spec: TrainSpec, manifest: DatasetManifest, world: World, result: FitResult) -> dict[str, Any]:

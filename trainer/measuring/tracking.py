@@ -14,11 +14,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from trainyard.errors import TrainyardError, summarize
+from trainyard.errors import TrainyardError, UnavailableError, summarize
 from trainyard.files import storage, uris
 from trainyard.files.retries import replace_file
 from trainyard.schemas.specs.job import GroupSpec, TrackerOptions
 from trainyard.schemas.specs.task_key import TaskKey
+from trainyard.trainer.measuring.model_registry import register_model
 
 RUN_TAG = "trainyard.run"
 HTTP_DEFAULTS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
@@ -100,7 +101,10 @@ def _open_tracker(options: TrackerOptions, key: TaskKey, params: Mapping[str, An
             "trackers: 'mlflow' has no uri; write that of the server, for example {'name': 'mlflow', 'uri': "
             "'http://mlflow:5000'}."
         )
-    return MLflow(options.uri, key.dag_id, f"{key.run_id} {key.task}", uris.join(key.directory, key.task), params)
+    return MLflow(
+        options.uri, key.dag_id, f"{key.run_id} {key.task}", uris.join(key.directory, key.task), params,
+        options.registered_model_name,
+    )  # fmt: skip
 
 
 def send(trackers: Iterable[Tracker], points: Sequence[Point]) -> None:
@@ -113,6 +117,21 @@ def send(trackers: Iterable[Tracker], points: Sequence[Point]) -> None:
         except Exception as error:
             tracker.failed = True
             print(f"{type(tracker).__name__} failed, and gets no more metrics of this run: {error}", flush=True)
+
+
+def register(trackers: Iterable[Tracker], formats: Mapping[str, str]) -> list[str]:
+    """Register a model in the trackers that have a registered model, and return its versions.
+
+    Args:
+        trackers: The trackers.
+        formats: The URI of the model by format.
+
+    Raises:
+        TrainyardError: A server refuses the model.
+        UnavailableError: A server does not answer.
+    """
+    registering = [each for each in trackers if isinstance(each, MLflow) and each.registered_model_name]
+    return [each.register(formats["mlflow"]) for each in registering]
 
 
 def finish(trackers: Iterable[Tracker], succeeded: bool) -> None:
@@ -190,12 +209,21 @@ class MLflow(Tracker):
         name: The name of the run.
         identity: Identifies the training across restarts and attempts: its unfinished run is resumed.
         params: The parameters of the run.
+        registered_model_name: The registered model that `register` adds a version to.
 
     Raises:
         TrainyardError: MLflow is not installed, the URI is invalid, or the server refuses the run.
     """
 
-    def __init__(self, uri: str, experiment: str, name: str, identity: str, params: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        uri: str,
+        experiment: str,
+        name: str,
+        identity: str,
+        params: Mapping[str, Any],
+        registered_model_name: str | None = None,
+    ) -> None:
         for variable, value in HTTP_DEFAULTS.items():
             os.environ.setdefault(variable, value)
         try:
@@ -205,6 +233,7 @@ class MLflow(Tracker):
         except ImportError as error:
             raise _missing_package_error("mlflow", "mlflow-skinny", error) from error
         self._metric = Metric
+        self.registered_model_name, self._uri = registered_model_name, uri
         self._experiment, self._name, self._identity = experiment, name, identity
         self._run: str | None = None
         self._params = [Param(key, str(value)) for key, value in params.items()]
@@ -242,6 +271,28 @@ class MLflow(Tracker):
             except MlflowException as error:  # the run gets those of later epochs, and an end
                 self._unsent.clear()
                 print(f"MLflow refuses the metrics of epoch {points[-1][0]}: {error}", flush=True)
+
+    def register(self, directory: str) -> str:
+        """Register a model, and return the URI of its version.
+
+        Args:
+            directory: The URI of the model in MLflow's format.
+
+        Raises:
+            TrainyardError: The server refuses the model.
+            UnavailableError: The server or the storage does not answer.
+        """
+        from mlflow.exceptions import MlflowException
+
+        assert self.registered_model_name
+        try:
+            return register_model(self._client, self._send(), self.registered_model_name, directory)
+        except (MlflowException, OSError) as error:
+            kind = UnavailableError if _has_no_answer(error) else TrainyardError
+            raise kind(
+                f"MLflow at {self._uri!r} does not register the model as {self.registered_model_name!r}: {error}. The "
+                "trained model is published; another attempt of the task registers it."
+            ) from error
 
     def end(self, succeeded: bool) -> None:
         """Send what was not sent yet, and set the final status of the run."""

@@ -150,6 +150,8 @@ class ModelResult(Result):
     """What would help alone; empty if the share cost less than 10 s."""
     formats: dict[str, str]
     """The URI of the model in each of `formats`."""
+    registered_models: tuple[str, ...] = ()
+    """The versions that MLflow has registered, for example `models:/digits/3`."""
     seconds: dict[str, float]
     """The seconds in each phase, mean over workers."""
     gpu_utilization: float | None = None

@@ -59,7 +59,12 @@ TRACKERS: list[Refused] = [
     (None, LIST),
     (["wandb"], "write 'tensorboard' or 'mlflow'"),
     ([3], DICT),
-    ([{"name": "tensorboard", "uri": "http://x"}], "uri is the server of 'mlflow', and 'tensorboard' has none"),
+    ([{"name": "tensorboard", "uri": "http://x"}], "uri is of the server of 'mlflow', and 'tensorboard' has none"),
+    (
+        [{"name": "tensorboard", "registered_model_name": "x"}],
+        "registered_model_name is of the server of 'mlflow', and 'tensorboard' has none",
+    ),
+    ([{"name": "mlflow", "registered_model_name": "a/b"}], "write a name without slashes, colons and quotes"),
     (["tensorboard", "tensorboard"], "'tensorboard' is named twice; remove one"),
     (
         [{"name": "mlflow", "uri": "http://m:5000"}, {"name": "mlflow", "uri": "http://m:5000/"}],
@@ -323,7 +328,9 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         "workers": WORKERS,
         "max_restarts": FROM_ZERO,
         "hang_minutes": POSITIVE_NUMBER,
-        "trackers": TRACKERS,
+        "trackers": [
+            *TRACKERS, ([{"name": "mlflow", "registered_model_name": "x"}], "is for the model of a TrainOperator"),
+        ],
         "mlflow_conn_id": CONNECTION,
         "checkpoints_of": [("rank 1", "write 'rank 0' or 'all ranks'"), (1, "write 'rank 0' or 'all ranks'")],
         "cwd": [(3, TEXT)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -155,6 +156,12 @@ def _output(value: str) -> str:
     return value
 
 
+def _registered_model(value: str) -> str:
+    if not re.fullmatch(r"[^/:'\"\n]{1,200}", value) or not value.strip():
+        raise ValueError("write a name without slashes, colons and quotes, for example 'digits'")
+    return value
+
+
 def _mlflow(value: str) -> str:
     remedy = "Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in the environment of the nodes"
     refuse_secrets(find_secrets({"the URI": value}), remedy)
@@ -238,6 +245,10 @@ Output = Annotated[Location, AfterValidator(_output), Kind.OUTPUT]
 
 MLflowServer = Annotated[str, AfterValidator(_mlflow)]
 """The URI of an MLflow tracking server."""
+
+
+RegisteredModel = Annotated[str, AfterValidator(_registered_model)]
+"""The name of a registered model of MLflow."""
 
 
 Metric = Annotated[str, AfterValidator(_metric), Kind.METRIC]

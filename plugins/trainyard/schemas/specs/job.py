@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, model_validator
 from trainyard.schemas.document import Document, Part
 from trainyard.schemas.references import Reference
 from trainyard.schemas.results import Result
-from trainyard.schemas.specs.fields import MLflowServer, Workers, refuse_string
+from trainyard.schemas.specs.fields import MLflowServer, RegisteredModel, Workers, refuse_string
 from trainyard.schemas.specs.task_key import TaskKey
 
 
@@ -23,11 +23,15 @@ class TrackerOptions(Part):
     uri: MLflowServer | None = None
     """The tracking server of `mlflow`, for example `http://mlflow:5000`. By default that of the operator's
     `mlflow_conn_id`."""
+    registered_model_name: RegisteredModel | None = None
+    """The registered model of `mlflow` that each training adds a version to. Its format `mlflow` is written, and copied
+    to the server. Scripts have none."""
 
     @model_validator(mode="after")
-    def _check_uri(self) -> Self:
-        if self.uri and self.name != "mlflow":
-            raise ValueError(f"uri is the server of 'mlflow', and {self.name!r} has none; remove it")
+    def _check_name(self) -> Self:
+        for option, value in (("uri", self.uri), ("registered_model_name", self.registered_model_name)):
+            if value and self.name != "mlflow":
+                raise ValueError(f"{option} is of the server of 'mlflow', and {self.name!r} has none; remove it")
         return self
 
 
@@ -110,8 +114,9 @@ class GroupSpec(JobSpec):
     HAS_HEARTBEATS = True
     workers: Workers
     trackers: Trackers = ()
-    """Where metrics go too: `tensorboard`, `mlflow`, or a dict of `name` and `uri` for another server than that of
-    `mlflow_conn_id`: `["tensorboard", {"name": "mlflow", "uri": "http://mlflow:5000"}]`."""
+    """Where metrics go too: `tensorboard`, `mlflow`, or a dict of `name`, `uri` for another server than that of
+    `mlflow_conn_id`, and `registered_model_name` for the registered model that gets a version of each training:
+    `["tensorboard", {"name": "mlflow", "uri": "http://mlflow:5000", "registered_model_name": "digits"}]`."""
 
     @property
     def min_workers(self) -> int:

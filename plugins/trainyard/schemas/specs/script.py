@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
 from trainyard.schemas.results import ScriptResult
 from trainyard.schemas.specs.fields import Arguments, Module, Workers
@@ -40,3 +40,12 @@ class ScriptSpec(GroupSpec):
     grace_seconds: NonNegativeFloat = 30.0
     """How long scripts may run after a SIGTERM: when another worker has failed, the task is killed, or a node is
     drained."""
+
+    @model_validator(mode="after")
+    def _check_trackers(self) -> ScriptSpec:
+        if named := [each.registered_model_name for each in self.trackers if each.registered_model_name]:
+            raise ValueError(
+                f"trackers: registered_model_name={named[0]!r} is for the model of a TrainOperator; register that of a "
+                "script in it, with mlflow.register_model"
+            )
+        return self

@@ -173,7 +173,8 @@ class TrainSpec(GroupSpec):
     hang_minutes: PositiveFloat = 15.0
     """A group without progress for this long is ended and restarted."""
     formats: Annotated[tuple[Format, ...], refuse_string("onnx", "mlflow")] = ()
-    """Formats to write the model in too: `onnx`, `pt2` (torch.export) or `mlflow`."""
+    """Formats to write the model in too: `onnx`, `pt2` (torch.export) or `mlflow`, which `registered_model_name` of
+    a tracker adds."""
     epoch_models: bool = False
     """Whether the model of each epoch is kept. `train.output["epoch_models"]` lists their results, for `model=` and
     `baselines=`."""
@@ -198,6 +199,12 @@ class TrainSpec(GroupSpec):
         if self.loop:
             refuse_in_loop(self.strategy, self.options, self.epoch_models)
         return self
+
+    @property
+    def all_formats(self) -> tuple[Format, ...]:
+        """The formats to write the model in, also those that trackers register."""
+        registers = any(tracker.registered_model_name for tracker in self.trackers)
+        return (*self.formats, "mlflow") if registers and "mlflow" not in self.formats else self.formats
 
     def references(self) -> Iterator[Reference]:
         """Yield the versions of the datasets, and what the parameters name."""
