@@ -93,6 +93,8 @@ def main(lifeline: int, failure: str, grace_seconds: float) -> None:
     except SystemExit as end:
         if isinstance(end.code, str):
             _write(failure, Outcome(start.rank, "", 0, "failed", error=f"{start.module} ended: {end.code}"))
+        elif end.code:
+            _find_exit_mark(Path(failure)).touch()
         raise
     except BaseException as error:
         if isinstance(error, FileNotFoundError) and "." not in start.module:
@@ -108,6 +110,16 @@ def main(lifeline: int, failure: str, grace_seconds: float) -> None:
 def read_failure(path: Path) -> Outcome | None:
     """Return the failure that a script has written to `path`, None if it has not raised an exception."""
     return Outcome(**json.loads(path.read_text())) if path.exists() else None
+
+
+def has_failed(failure: Path) -> bool:
+    """Return whether a script has failed by itself, although its process may run until it has cleaned up."""
+    return failure.exists() or _find_exit_mark(failure).exists()
+
+
+def _find_exit_mark(failure: Path) -> Path:
+    """Return the file that says that a script ends with an exit status other than 0."""
+    return failure.with_name("exits")
 
 
 def _write(path: str, outcome: Outcome) -> None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from trainyard.errors import TrainyardError
 from trainyard.trainer.group.outcome import Outcome
-from trainyard.trainer.group.script_main import CHECK_SECONDS, Start, read_failure
+from trainyard.trainer.group.script_main import CHECK_SECONDS, Start, has_failed, read_failure
 
 CODE = "from trainyard.trainer.group.script_main import main; main({lifeline}, {failure!r}, {grace_seconds})"
 
@@ -90,7 +90,9 @@ class ScriptProcess:
         """Wait until the process has ended, and return whether it was told to.
 
         Args:
-            should_end: Whether the script has to end: it gets a SIGTERM, and a SIGKILL some time after it.
+            should_end: Whether the script has to end: it gets a SIGTERM, and a SIGKILL some time after it. One that
+                has failed by itself, and cleans up, gets no SIGTERM, and counts as failed: others may have noticed its
+                closed connections before its failure is reported.
             silence_seconds: How long the process may be stopped, as by SIGSTOP, until it is killed.
         """
         deadline = None
@@ -100,8 +102,9 @@ class ScriptProcess:
                 return self._was_ended
             ends = should_end()  # also while it ends: this reads what it reports
             if deadline is None and ends:
-                self._was_ended = True
-                self._process.terminate()
+                self._was_ended = not has_failed(self._failure)
+                if self._was_ended:
+                    self._process.terminate()
                 deadline = time.monotonic() + self._grace_seconds
             elif deadline and time.monotonic() > deadline:
                 self._process.kill()

@@ -298,3 +298,31 @@ assert not [each for each in psutil.Process().net_connections() if each.laddr.po
 """
     )
     assert run(variables=variables_of_one_worker()) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("end", "failure"),
+    [
+        ("raise RuntimeError('bad data')", "RuntimeError: bad data"),
+        ("sys.exit('bad data')", "job.script ended: bad data"),
+        ("sys.exit(3)", "job.script ended with exit status 3; its output is in the log"),
+    ],
+)
+def test_a_script_that_has_failed_is_the_cause_although_others_end_while_it_cleans_up(
+    ship: Callable[..., None], tmp_path: Path, end: str, failure: str
+) -> None:
+    """Its connections are closed before its failure is reported, and then the group ends because of the others."""
+    cleaning, cleaned = tmp_path / "cleaning", tmp_path / "cleaned"
+    ship(
+        script__py="import atexit, sys, time; from pathlib import Path\n"
+        f"clean = lambda: (Path({str(cleaning)!r}).touch(), time.sleep(2), Path({str(cleaned)!r}).touch())\n"
+        f"atexit.register(clean)\n{end}"
+    )
+    with script_process.run("job.script", None, 1, 30) as process:
+        process.start(Start("job.script", (), {"RANK": "0"}, 0, 1, DRIVER))
+        was_ended = process.wait(cleaning.exists)
+        outcome = process.find_failure("")
+    assert outcome
+    assert (was_ended, outcome.ended, outcome.error) == (False, "failed", failure)
+    assert cleaned.exists()
