@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainyard.errors import noted
@@ -12,7 +12,7 @@ from trainyard.files import storage, uris
 from trainyard.pages import runs
 from trainyard.pages.runs import Row, Run
 from trainyard.report import curves, palette
-from trainyard.report.curves import Chart, Series
+from trainyard.report.curves import Chart, Curve
 from trainyard.report.evaluations import format_metric
 from trainyard.report.formats import format_duration
 from trainyard.report.overview import measure_seconds
@@ -102,17 +102,13 @@ def overlay(epochs: Sequence[Mapping[str, Sequence[Mapping[str, float]]]]) -> li
     tasks = dict.fromkeys(task for of_run in epochs for task in of_run)
     charts = []
     for task in tasks:
-        of_task = [list(of_run.get(task, ())) for of_run in epochs]
-        places = tuple(str(n + 1) for n in range(max(map(len, of_task), default=0)))
-        names = [name for _, group in curves.group_metrics([e for of_run in of_task for e in of_run]) for name in group]
-        for name in names:
-            title = f"{task}: {curves.humanize(name)}" if len(tasks) > 1 else curves.humanize(name).capitalize()
-            lines = tuple(
-                Series(f"Run {number + 1}", f"run-{number}", _values(name, of_run, len(places)))
-                for number, of_run in enumerate(of_task)
-                if of_run
-            )
-            charts.append(Chart(title, places, lines))
+        of_runs = [
+            Curve(f"Run {number + 1}", palette.line_style(number), of_run[task])
+            for number, of_run in enumerate(epochs)
+            if of_run.get(task)
+        ]
+        prefix = f"{task}: " if len(tasks) > 1 else ""
+        charts += [replace(chart, title=prefix + chart.title) for chart in curves.overlay(of_runs)]
     return charts
 
 
@@ -148,11 +144,6 @@ def _read_epochs(run: Run, record: RunRecord, unreadable: dict[str, str]) -> lis
     with noted(unreadable, f"{run.run_id}, events of {task}"):
         return curves.read_points(events.read_counters(run.directory, task, "worker 0", ["epoch"]))
     return []
-
-
-def _values(name: str, epochs: Sequence[Mapping[str, float]], length: int) -> tuple[float | None, ...]:
-    values = [curves.finite(epoch.get(name)) for epoch in epochs]
-    return (*values, *(None for _ in range(length - len(values))))
 
 
 def _line(task: str, name: str, by_run: Mapping[int, str], runs: int) -> Line:

@@ -9,12 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from trainyard.pages.runs import Run
-from trainyard.report import render, settings
-from trainyard.schemas.heads import split_metric
+from trainyard.report import render, scores, settings
 from trainyard.schemas.results import EvaluationResult, EvaluationsResult, ModelResult
 from trainyard.schemas.runs import outcomes
 from trainyard.schemas.runs.run_record import RunRecord
-from trainyard.schemas.specs import metrics
 from trainyard.schemas.specs.train import TrainSpec
 
 MAX_RUNS = 500
@@ -105,15 +103,9 @@ def build_table(models: Sequence[Model]) -> Table:
     best = {}
     for name in names:
         values = [model.metrics[name] for model in models if name in model.metrics]
-        if (direction := find_direction(name)) and len(set(values)) > 1:
+        if (direction := scores.find_direction(name)) and len(set(values)) > 1:
             best[name] = max(values) if direction > 0 else min(values)
     return Table(models, settings.find_different([model.settings for model in models]), list(names), best)
-
-
-def find_direction(name: str) -> int:
-    """Return 1 if more of a metric is better, -1 if less is, 0 if that is not known."""
-    plain = split_metric(name.rpartition(" ")[2])[1].removeprefix("validation_")
-    return -1 if plain == "loss" else metrics.sign(plain) if metrics.is_known(plain) else 0
 
 
 def _list_finite(values: Iterable[tuple[str, float | None]]) -> list[tuple[str, float]]:

@@ -23,6 +23,7 @@ class Series:
     name: str
     color: str
     values: tuple[float | None, ...]
+    dash: str = "solid"
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Chart:
             "places": self.places,
             "axis": self.axis,
             "best": self.best,
-            "series": [{"name": s.name, "color": s.color, "values": s.values} for s in self.series],
+            "series": [{"name": s.name, "color": s.color, "dash": s.dash, "values": s.values} for s in self.series],
         }
 
     @property
@@ -58,6 +59,15 @@ class Chart:
         place, last = known[-1]
         low, high = format_number(min(values)), format_number(max(values))
         return f"{series.name}: between {low} and {high}; last {format_number(last)} ({self.axis} {place})"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What one of several trainings adds to each chart: its name, its color and dash, and the metrics of its epochs."""
+
+    name: str
+    style: Mapping[str, str]
+    points: Sequence[Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -102,6 +112,23 @@ def build_charts(points: Sequence[Mapping[str, float]], best_epoch: int | None =
         Chart(title, places, tuple(_build_series(name, points) for name in names), axis, best)
         for title, names in group_metrics(points)
     ]
+
+
+def overlay(trainings: Sequence[Curve]) -> list[Chart]:
+    """Return a chart for each metric of several trainings, with a line for each of them that has it."""
+    points = [point for training in trainings for point in training.points]
+    axis = find_axis(points)
+    places = sorted({point[axis] for point in points})
+    charts = []
+    for name in (name for _, names in group_metrics(points) for name in names):
+        series = []
+        for training in trainings:
+            by_place = {point[axis]: finite(point.get(name)) for point in training.points}
+            if any(value is not None for value in by_place.values()):
+                values = tuple(by_place.get(place) for place in places)
+                series.append(Series(training.name, training.style["color"], values, training.style["dash"]))
+        charts.append(Chart(humanize(name).capitalize(), tuple(f"{p:.0f}" for p in places), tuple(series), axis))
+    return charts
 
 
 def build_table(points: Sequence[Mapping[str, float]]) -> PointTable:

@@ -17,8 +17,9 @@ from trainyard.errors import TrainyardError, noted, summarize
 from trainyard.files import storage, uris
 from trainyard.files.storage import StoredFile
 from trainyard.links import report_uri
-from trainyard.report import assets, curves, evaluations, formats, overview, palette, settings, stages, timeline
+from trainyard.report import assets, curves, evaluations, formats, overview, palette, settings, stages, sweeps, timeline
 from trainyard.report.curves import Chart, PointTable
+from trainyard.report.sweeps import Sweep
 from trainyard.schemas.datasets import manifest
 from trainyard.schemas.datasets.manifest import DatasetManifest
 from trainyard.schemas.evaluation import Evaluation
@@ -158,6 +159,7 @@ def render_page(
         evaluations=_read_evaluations(root, [one for one in results if one], unreadable),
         datasets=[_read_dataset(root, one, unreadable) for one in results if isinstance(one, DatasetResult)],
         members=settings.name_members(root, specs or {}),
+        sweeps=_build_sweeps(root, records, trace, specs or {}),
         unreadable=unreadable or {},
     )
 
@@ -194,6 +196,14 @@ def _build_trainings(
             )
         )  # fmt: skip
     return [training for training in trainings if training.charts or training.phases]
+
+
+def _build_sweeps(
+    root: str, records: Sequence[RunRecord], trace: Sequence[dict[str, Any]], specs: Mapping[str, TrainSpec]
+) -> list[Sweep]:
+    results = {record.task_key.task: record.result for record in records if isinstance(record.result, ModelResult)}
+    points = {task: curves.read_points(its_events) for task, its_events in timeline.group_by_task(trace).items()}
+    return sweeps.build_sweeps(root, specs, results, points)
 
 
 def read_specs(directory: str, records: Sequence[RunRecord], unreadable: dict[str, str]) -> dict[str, TrainSpec]:

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from trainyard.schemas.evaluation import Interval
+from trainyard.schemas.heads import split_metric
 from trainyard.schemas.results import ModelResult, Numbers
 from trainyard.schemas.runs.run_record import RunRecord
+from trainyard.schemas.specs import metrics
 
 
 @dataclass(frozen=True)
@@ -46,3 +48,9 @@ def list_metrics(record: RunRecord) -> Iterator[TaskMetrics]:
         yield TaskMetrics(task, "", result.metrics)
     for model, one in result.evaluations_by_name.items() if result else ():
         yield TaskMetrics(task, model, one.metrics, one.intervals, one.confidence)
+
+
+def find_direction(name: str) -> int:
+    """Return 1 if more of a metric is better, -1 if less is, 0 if that is not known."""
+    plain = split_metric(name.rpartition(" ")[2])[1].removeprefix("validation_")
+    return -1 if plain == "loss" else metrics.sign(plain) if metrics.is_known(plain) else 0

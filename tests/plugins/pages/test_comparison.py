@@ -52,4 +52,4 @@ def test_the_curves_of_runs_lie_over_each_other() -> None:
 def test_the_curves_of_several_trainings_are_named_by_task() -> None:
     epochs = [{"epoch": 1, "loss": 1.0}]
     charts = comparison.overlay([{"teacher": epochs, "student": epochs}])
-    assert [chart.title for chart in charts] == ["teacher: loss", "student: loss"]
+    assert [chart.title for chart in charts] == ["teacher: Loss", "student: Loss"]

@@ -9,6 +9,7 @@ from tests.plugins.results import output
 from trainyard.pages import models
 from trainyard.pages.models import Model
 from trainyard.pages.runs import Run
+from trainyard.report import scores
 from trainyard.schemas.results import EvaluationsResult
 from trainyard.schemas.runs.run_record import RunRecord
 from trainyard.schemas.specs.task_key import TaskKey
@@ -87,7 +88,7 @@ def test_columns_are_the_settings_that_differ_and_all_metrics() -> None:
 
 
 def test_the_best_value_is_known_where_the_direction_is() -> None:
-    assert models.find_direction("kind/validation_loss") == -1 == models.find_direction("evaluate@0: test kind/loss")
+    assert scores.find_direction("kind/validation_loss") == -1 == scores.find_direction("evaluate@0: test kind/loss")
     names = {"loss": 0.5, "validation_loss": 0.5, "accuracy": 0.5, "test accuracy": 0.5, "test mae": 0.5, "rows": 0.5}
     table = models.build_table([model(**names), model(**dict.fromkeys(names, 0.75))])
     assert table.best == {

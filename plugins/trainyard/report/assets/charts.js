@@ -83,7 +83,7 @@ const trainyard = (() => {
       ...frame(),
       grid: { left: 8, right: 16, top: options.series.length > 1 ? 42 : 22, bottom: symbols ? 26 : 42, outerBoundsMode: "same", outerBoundsContain: "axisLabel" },
       legend: options.series.length > 1
-        ? { top: 0, left: 0, itemWidth: 16, itemHeight: 8, icon: "roundRect", type: "scroll", textStyle: { color: color("soft"), fontSize: 12 } } : undefined,
+        ? { top: 0, left: 0, itemWidth: 16, itemHeight: 8, icon: "roundRect", type: "scroll", textStyle: { color: color("soft"), fontSize: 12, lineHeight: 18 } } : undefined,
       tooltip: {
         ...frame().tooltip, trigger: "axis", axisPointer: { type: "line", lineStyle: { color: color("soft") } },
         formatter: (points) => {
@@ -125,7 +125,7 @@ const trainyard = (() => {
       ...frame(),
       grid: { left: 8, right: 16, top: options.series.length > 1 ? 30 : 14, bottom: 8, outerBoundsMode: "same", outerBoundsContain: "axisLabel" },
       legend: options.series.length > 1
-        ? { top: 0, left: 0, itemWidth: 14, itemHeight: 8, icon: "roundRect", type: "scroll", textStyle: { color: color("soft"), fontSize: 12 } } : undefined,
+        ? { top: 0, left: 0, itemWidth: 14, itemHeight: 8, icon: "roundRect", type: "scroll", textStyle: { color: color("soft"), fontSize: 12, lineHeight: 18 } } : undefined,
       tooltip: {
         ...frame().tooltip, trigger: "axis", axisPointer: { type: "line", lineStyle: { color: color("soft") } },
         formatter: (points) => points.filter((p) => p.seriesName in names)
