@@ -12,7 +12,6 @@ from stack.docs.results import RESULTS
 from trainyard import hooks, links, operators, sensors, triggers
 from trainyard.jobs.operator import JobOperator
 from trainyard.jobs.options.base import ATTRIBUTES
-from trainyard.operators.bases.dataset_writer import DatasetOperator
 from trainyard.operators.bases.spark_stage import SparkStageOperator
 from trainyard.operators.bases.worker_group import WorkerGroupOperator
 from trainyard.schemas.results import EnsembleResult, EvaluationsResult, PromotionResult, Result
@@ -35,14 +34,14 @@ OF_TASKS: dict[type, type[Result]] = {
 OF_SEVERAL: dict[type, type[Result]] = {operators.EvaluateOperator: EvaluationsResult}
 """What an operator returns for several models, where it also takes one."""
 ABOUT: dict[type, str] = {
-    DatasetOperator: "ExportOperator",
+    operators.ExportOperator: "ExportOperator",
     SparkStageOperator: "Options of all operators that run on Spark's executors",
     WorkerGroupOperator: "Options of all operators that run a worker group",
     JobOperator: "Options of all operators that run an application",
 }
 """The section with the options of each base class."""
 TOPICS: dict[type, str] = {
-    DatasetOperator: "what is exported",
+    operators.ExportOperator: "what is exported",
     SparkStageOperator: "executors",
     WorkerGroupOperator: "cores",
     JobOperator: "memory, placement, Spark and waiting",
@@ -81,7 +80,7 @@ def render_operators() -> str:
         "Operators",
         INTRODUCTION,
         *(_render_class(operator) for operator in (*STAGES, *OTHERS)),
-        *(_render_base(base) for base in ABOUT if base is not DatasetOperator),
+        *(_render_base(base) for base in ABOUT if base is not operators.ExportOperator),
         section("Memory", docstrings.read(operators.Memory).text, dataclass_table(operators.Memory)),
         section("Placement", docstrings.read(operators.Placement).text, dataclass_table(operators.Placement)),
         section("Links", "Buttons of a task that runs an application; their addresses are XComs.", _links_table()),
@@ -119,12 +118,11 @@ def render_hooks() -> str:
 def _render_class(owner: type) -> str:
     """Return the section of an operator or sensor."""
     guides = GUIDES.get(owner.__name__)
-    declares = DatasetOperator if owner is operators.ExportOperator else owner
     return section(
         owner.__name__,
         docstrings.read(owner).text,
         f"How-to: {guides}." if guides else "",
-        constructor_table(declares, [declares], _templates(declares)) if "__init__" in vars(declares) else "",
+        constructor_table(owner, [owner], _templates(owner)) if "__init__" in vars(owner) else "",
         _inherited(owner),
         _render_result(owner),
     )

@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
     """Run one job, described by a spec, as one Spark application.
 
-    A subclass sets the class attributes below, declares the options in the signature of its constructor, and calls
-    `validate_options` at its end.
+    A subclass sets the class attributes below, and declares the options in the signature of its constructor. They are
+    attributes before this class's constructor runs, which checks them.
 
     Attributes:
         SPEC: The spec of the job.
@@ -123,6 +123,7 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
         self.placement = Placement() if placement is None else placement
         self.deferrable = or_default_deferrable(deferrable)
         self._lineage: lineage.Lineage | None = None
+        self._check_options()
 
     @classmethod
     def partial(cls, **options: Any) -> Any:
@@ -178,7 +179,7 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
             return replace(content, **{name: render(field, *args, **kwargs) for name, field in vars(content).items()})
         return as_lists(render(content, *args, **kwargs))
 
-    def validate_options(self) -> None:
+    def _check_options(self) -> None:
         """Check the options as far as they are known while the DAG is parsed, and add the output as an asset.
 
         Raises:

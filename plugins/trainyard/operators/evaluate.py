@@ -42,9 +42,8 @@ class EvaluateOperator(SparkStageOperator):
         rows_per_batch: Templated[int] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
         self._names_dataset = dataset is not None
-        self.validate_options()
+        super().__init__(**kwargs)
 
     def spec_fields(self) -> dict[str, Any]:
         """Return the options as fields of the spec; a model in place of several is a list of one."""

@@ -41,7 +41,6 @@ class PredictOperator(SparkStageOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.validate_options()
 
     def list_partitions(self, record: RunRecord) -> list[str]:
         """Return the partitions that were predicted, if the operator has `partition_by`."""

@@ -38,7 +38,6 @@ class ScriptOperator(WorkerGroupOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.validate_options()
 
     def locate_fields(self) -> dict[str, Any]:
         """Return the spec's fields, with the URIs of other tasks' results among the arguments."""

@@ -67,7 +67,6 @@ class TrainOperator(WorkerGroupOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.validate_options()
 
     def locate_fields(self) -> dict[str, Any]:
         """Return the spec's fields, with the URIs of other tasks' results in the parameters."""
