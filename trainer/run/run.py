@@ -50,6 +50,7 @@ from trainyard.trainer.run.saved_run import SavedRun
 from trainyard.trainer.run.signals.control_sync import Termination
 from trainyard.trainer.run.signals.interruptions import Interruptions
 from trainyard.trainer.run.tracked import check_stateful
+from trainyard.trainer.run.used_options import UsedOptions
 from trainyard.trainer.world import World
 
 LOSS_CHECK_STEPS = 20
@@ -85,7 +86,6 @@ class Run:
         micro_batches: int = 1,
     ) -> None:
         self.options, self.device, self.is_main = options, world.device, world.is_main
-        self._micro_batches = micro_batches
         self._world, self._phases, self._builder, self._trackers = world, phases, builder, trackers
         self._checkpoints, self._interruptions = checkpoints, Interruptions(options, world, termination, checkpoints)
         self._networks, self._epochs = Networks(world, phases), Epochs(options, world)
@@ -93,11 +93,10 @@ class Run:
         self._models: list[Model] = []
         self._loader: Loader | None = None
         self._progress: Progress | None = None
-        self._phase: AbstractContextManager[None] | None = None
         self._open: Batch | None = None
         self._gradients = StepGradients(world, self._networks.reducer)
-        self._hooks, self._step_hooks = ExitStack(), ExitStack()
-        self._autocasts = self._splits = False
+        self._hooks, self._step_hooks, self._phase = ExitStack(), ExitStack(), ExitStack()
+        self._used = UsedOptions(options, self.device, micro_batches)
         self._described: list[str] = []
         self.published: Model | None = None
         """What `publish` was called with."""
@@ -237,10 +236,7 @@ class Run:
 
     def autocast(self) -> AbstractContextManager[None]:
         """Return the context of a forward pass in the option `precision`."""
-        self._autocasts = True
-        if self.options.precision == "float32":
-            return nullcontext()
-        return torch.autocast(self.device.type, dtype=getattr(torch, self.options.precision))
+        return self._used.autocast()
 
     def publish(self, network: nn.Module) -> None:
         """Write a network as the model of this task, when the loop has returned: with the weights of the best epoch.
@@ -284,8 +280,7 @@ class Run:
 
     def count_parts(self, count: int | None) -> int:
         """Return in how many parts a batch is processed; see `Batch.parts`."""
-        self._splits = True
-        return count or self._micro_batches
+        return self._used.count_parts(count)
 
     def backward(self, loss: Tensor, batch: Batch, **options: Any) -> Tensor:
         """Add the gradient of a loss to those of a step; see `Batch.backward`."""
@@ -368,23 +363,10 @@ class Run:
                 check_finite_loss(value, batch.epoch, batch.step + 1)
             self._progress.end_step(batch.step + 1, value, name)
 
-    def _check_options(self) -> None:
-        """Check that the loop has used the options that it has to. Raises TrainyardError if not."""
-        if self.options.precision != "float32" and not self._autocasts:
-            raise TrainyardError(
-                f"precision={self.options.precision!r}, but the loop has not used it in its first epoch. Compute the "
-                "loss in `with run.autocast():`, or remove the option."
-            )
-        if self.options.micro_batches > 1 and not self._splits:
-            raise TrainyardError(
-                f"micro_batches={self.options.micro_batches}, but the loop has not used it in its first epoch. Process "
-                "each batch in `for part in batch.parts():`, or remove the option."
-            )
-
     def _end_epoch(self, loader: Loader, is_left: bool) -> None:
         """Merge the metrics of an epoch, keep its weights if it is the best, and save a checkpoint."""
         self._gradients.end_epoch(is_left)
-        self._check_options()
+        self._used.check()
         saved = self._saved
         self._networks.synchronize()
         self._networks.check(saved.position, with_buffers=True)
@@ -411,8 +393,6 @@ class Run:
 
     def _enter(self, phase: Phase | None) -> None:
         """Measure what follows as a phase, or as none."""
-        if self._phase:
-            self._phase.__exit__(None, None, None)
-        self._phase = self._phases.measure(phase) if phase else None
-        if self._phase:
-            self._phase.__enter__()
+        self._phase.close()
+        if phase:
+            self._phase.enter_context(self._phases.measure(phase))
