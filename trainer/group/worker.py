@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import socket
 import time
 from datetime import timedelta
@@ -140,6 +141,7 @@ def _build_result(spec: TrainSpec, manifest: DatasetManifest, world: World, resu
         "optimizers": result.optimizers,
         "parameters": result.parameters,
         "rows": result.rows,
+        **_describe_machine(world),
         "bytes_sent": result.bytes_sent,
         "bottleneck": str(result.bottleneck),
         "limited_by": result.bottleneck.limited_by,
@@ -151,6 +153,14 @@ def _build_result(spec: TrainSpec, manifest: DatasetManifest, world: World, resu
             for name in result.phase_seconds[0].seconds
         },
     } | result.gpu
+
+
+def _describe_machine(world: World) -> dict[str, str]:
+    """Return what the training ran on."""
+    import torch
+
+    device = torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else "CPU"
+    return {"software": f"Python {platform.python_version()}, torch {torch.__version__}", "device": device}
 
 
 def open_trackers(spec: TrainSpec, manifest: DatasetManifest) -> list[Tracker]:

@@ -36,6 +36,7 @@ def describe_training(root: str, spec: TrainSpec, result: ModelResult | None = N
         ("Code", describe_code(spec.code)),
         ("Begins with", uris.shorten(root, spec.start_from or "")),
         ("Workers", f"{_describe_workers(spec, result)}, {_describe_strategy(spec.strategy)}"),
+        ("Ran on", ", ".join(filter(None, (result.device, result.software))) if result else ""),
         ("Model", f"{result.parameters:,} parameters" if result and result.parameters is not None else ""),
     ]
     return [(name, shorten(value, MAX_LINE)) for name, value in lines if value]
@@ -85,6 +86,7 @@ def flatten(root: str, spec: TrainSpec, result: ModelResult | None = None) -> di
     settings = spec.model_dump(include={"recipe", "loop", "workers", "epoch_models"}) | spec.options.model_dump()
     settings |= {"data": _describe_data(root, spec, result), "start_from": uris.shorten(root, spec.start_from or "")}
     settings |= {"strategy": _describe_strategy(spec.strategy), "code": describe_code(spec.code)}
+    settings |= {"device": result.device, "software": result.software} if result else {}
     for option, values in (("recipe_params", spec.recipe_params), ("loop_params", spec.loop_params)):
         settings |= {f"{option}.{name}" if name in settings else name: value for name, value in values.items()}
     return {name: str(value) for name, value in settings.items()}

@@ -140,6 +140,10 @@ class ModelResult(Result):
     """The number of the model's parameters."""
     rows: int | None = None
     """The rows of an epoch."""
+    software: str = ""
+    """The versions of Python and torch of rank 0, such as `Python 3.12.3, torch 2.15.0+cu130`."""
+    device: str = ""
+    """What rank 0 trained on: the name of its GPU, or `CPU`."""
     bytes_sent: int
     """The bytes that rank 0 sent to the other workers."""
     bottleneck: str

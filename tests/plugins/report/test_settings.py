@@ -25,7 +25,10 @@ def describe(result: ModelResult | None = None, **fields: Any) -> dict[str, str]
 
 
 def test_a_training_is_described_by_what_decides_its_result() -> None:
-    trained = output("train", optimizers=["SGD(lr=0.1, momentum=0.9)", "StepLR"], parameters=25450, rows=1437)
+    trained = output(
+        "train", optimizers=["SGD(lr=0.1, momentum=0.9)", "StepLR"], parameters=25450, rows=1437,
+        device="NVIDIA H200", software="Python 3.12.3, torch 2.15.0",
+    )  # fmt: skip
     options = TrainOptions(epochs=3, precision="bfloat16", clip_norm=1.0)
     described = describe_training(
         "file:///s", spec(recipe_params={"width": 8}, options=options, strategy="averaging", workers=(1, 4)),
@@ -37,6 +40,7 @@ def test_a_training_is_described_by_what_decides_its_result() -> None:
         ("Options", "epochs=3, batch_size=64, seed=0, precision='bfloat16', clip_norm=1.0"),
         ("Data", "toy/dataset@1, 1,437 rows an epoch"),
         ("Workers", "2 workers, averaging"),
+        ("Ran on", "NVIDIA H200, Python 3.12.3, torch 2.15.0"),
         ("Model", "25,450 parameters"),
     ]
 

@@ -7,6 +7,7 @@ import re
 import sys
 import threading
 import time
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,8 @@ def test_two_workers_learn_the_same_as_one(spark: Any, tmp_path: Path, share: fl
         result = run(spark, spec(tmp_path / str(workers), workers=workers, mix=mix))
         assert result["workers"] == workers and result["epochs"] == 2
         assert result["optimizers"] == ["SGD(lr=0.1, momentum=0.9)"] and result["parameters"] == 27
+        assert result["software"].startswith("Python 3.") and metadata.version("torch") in result["software"]
+        assert result["device"] == "CPU"
         losses_by_size[workers] = read_losses(tmp_path / str(workers))
     assert losses_by_size[1] == pytest.approx(losses_by_size[2], rel=1e-5)
     rows = datasets.blobs(20, seed=3)
