@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.tensor import DTensor
 
 from trainyard.errors import TrainyardError, UnavailableError, summarize
 from trainyard.files import storage, uris
@@ -80,10 +82,16 @@ class SavedCheckpoint:
         data = retry(f"read {self.uri}", lambda: storage.read(uris.join(self.uri, LOOP)))
         return torch.load(io.BytesIO(data), weights_only=True)  # type: ignore[no-any-return]
 
-    def read_tensors(self, prefix: str) -> dict[str, Tensor]:
-        """Return the tensors whose names begin with `prefix` and a dot, on the CPU, by the rest of their names."""
+    def read_tensors(self, prefix: str, like: Mapping[str, Tensor] = MappingProxyType({})) -> dict[str, Tensor]:
+        """Return the tensors whose names begin with `prefix` and a dot, on the CPU, by the rest of their names.
+
+        Args:
+            prefix: The beginning of their names.
+            like: Tensors by the rest of the names: where one of the same shape is sharded, only the shard of this
+                worker is read.
+        """
         tensors = {
-            name: torch.empty(entry.size, dtype=entry.properties.dtype)
+            name: _allocate(entry, like.get(name.removeprefix(prefix + SEPARATOR)))
             for name, entry in self._entries.items()
             if name.startswith(prefix + SEPARATOR) and isinstance(entry, TensorStorageMetadata)
         }
@@ -118,6 +126,14 @@ class SavedCheckpoint:
                 f"checkpoint {self.uri} cannot be loaded: {_summarize(error)}. If the recipe now builds a different "
                 "network, remove the checkpoints to start from the beginning."
             ) from error
+
+
+def _allocate(entry: TensorStorageMetadata, like: Tensor | None) -> Tensor:
+    """Return a tensor on the CPU, to load one into: sharded as `like`, if that has its shape."""
+    dtype = entry.properties.dtype
+    if isinstance(like, DTensor) and like.shape == entry.size:
+        return torch.empty_like(like, dtype=dtype, device="cpu")
+    return torch.empty(entry.size, dtype=dtype)
 
 
 class Checkpoints:

@@ -99,7 +99,7 @@ def train_with(
         run = Run(
             options=options, world=world, phases=job.phases, builder=_Builder(job, formats), termination=termination,
             checkpoints=checkpoints, trackers=trackers,
-            micro_batches=options.micro_batches * math.ceil(max_workers / world.size),
+            micro_batches=options.micro_batches * math.ceil(max_workers / world.size), strategy=job.strategy,
         )  # fmt: skip
         try:
             loop(run, **arguments)
@@ -109,13 +109,13 @@ def train_with(
     built = run.published
     assert built
     export.check_formats(formats, built.inputs)
-    check = None
-    if world.is_main:
+    check, is_sharded = None, run.is_sharded
+    if world.is_main or is_sharded:
         rows = built.loader.read_first_rows(built.recipe.inputs, ROWS)
-        check = ModelCheck(built.path, built.recipe, built.network, built.inputs, rows, False)
+        check = ModelCheck(built.path, built.recipe, built.network, built.inputs, rows, is_sharded)
     writer = ModelWriter(
         replace(job, recipe=built.path, params=built.params), built.network, built.inputs, built.labels,
-        built.normalization, False, check, run.warnings,
+        built.normalization, is_sharded, check, run.warnings,
     )  # fmt: skip
     return run, writer
 

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from trainyard.schemas.runs.phases import Phase
 from trainyard.trainer.data.loader import LocalBatch, split_batch
 from trainyard.trainer.data.randomness import set_seed
-from trainyard.trainer.loop.empty_batches import leave_no_trace
 from trainyard.trainer.loop.evaluation import autocast, to_device
 from trainyard.trainer.loop.training_state import TrainingState
 from trainyard.trainer.model.losses import check_is_mean, explain_errors, find_shape_warnings
 from trainyard.trainer.model.recipe import Batch
+from trainyard.trainer.run.empty_batches import leave_no_trace
 from trainyard.trainer.run.replicas import Replicas
 
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from trainyard.schemas.specs.strategies import FSDP as FSDPOptions  # noqa: N811
+from trainyard.schemas.specs.strategies import StrategyOptions
 from trainyard.trainer.checkpointing.checkpoints import Position
+from trainyard.trainer.checkpointing.staging import get_local
 from trainyard.trainer.measuring.phases import Phases
 from trainyard.trainer.model.losses import check_finite_weights
+from trainyard.trainer.run.empty_batches import leave_no_trace
 from trainyard.trainer.run.gradients.reduction import GradientReducer
+from trainyard.trainer.run.hooks import undo_buffers
 from trainyard.trainer.run.replicas import Replicas
 from trainyard.trainer.strategies.base import broadcast_buffers
+from trainyard.trainer.strategies.fsdp import FSDP
 from trainyard.trainer.strategies.local import broadcast_weights
 from trainyard.trainer.world import World
 
@@ -29,24 +36,47 @@ class Networks:
     Args:
         world: The workers.
         phases: The phases of this worker.
+        strategy: The options of the strategy: of `fsdp`, which shards each network, or of `allreduce`.
 
     Attributes:
-        reducer: Averages their gradients.
+        are_sharded: Whether the networks are, so that every forward pass is a collective.
+        reducer: Averages the gradients of those that are not.
         warnings: What differed between workers by rounding.
     """
 
-    def __init__(self, world: World, phases: Phases) -> None:
-        self._world, self._phases = world, phases
+    def __init__(self, world: World, phases: Phases, strategy: StrategyOptions) -> None:
+        self._world, self._phases, self._strategy = world, phases, strategy
         self._networks = nn.ModuleList()
+        self._shardings: list[FSDP] = []
         self._replicas: Replicas | None = None
+        self.are_sharded = isinstance(strategy, FSDPOptions) and world.size > 1
         self.reducer = GradientReducer(world, phases.on_communication)
         self.warnings: set[str] = set()
 
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that this worker has sent, of gradients and of sharded parameters."""
+        return self.reducer.bytes_sent + sum(sharding.bytes_sent for sharding in self._shardings)
+
     def add(self, network: nn.Module) -> None:
-        """Add a network, whose weights become those of rank 0."""
+        """Add a network, which is moved to the device of this worker with the weights of rank 0, and sharded."""
+        if self.are_sharded and isinstance(self._strategy, FSDPOptions):
+            sharding = FSDP(self._strategy, self._world)
+            self._networks.append(sharding.wrap_model(network, self._phases.on_communication))
+            self._shardings.append(sharding)
+            return
+        network.to(self._world.device)
         broadcast_weights(network, self._world)
         self._networks.append(network)
         self.reducer.add(network)
+
+    def begin_step(self, has_rows: bool) -> AbstractContextManager[None]:
+        """Return the context of the passes of a step: one without rows changes no gradients and no buffers."""
+        for sharding in self._shardings:
+            sharding.micro_batch(last=True)
+        if has_rows:
+            return nullcontext()
+        return leave_no_trace(self._networks) if self.are_sharded else undo_buffers()
 
     def begin(self, optimizers: Sequence[Optimizer]) -> None:
         """Compare the networks and the state of their optimizers from now on."""
@@ -58,7 +88,7 @@ class Networks:
 
     def has_parameter(self, tensor: Tensor) -> bool:
         """Return whether a tensor is a parameter of a network."""
-        return self.reducer.reduces(tensor)
+        return self.reducer.reduces(tensor) or any(tensor is parameter for parameter in self._networks.parameters())
 
     def list_trained(self) -> list[nn.Module]:
         """Return the networks of which parameters require a gradient."""
@@ -78,4 +108,4 @@ class Networks:
     def check_finite(self, position: Position) -> None:
         """Check that no weight diverged. Raises TrainyardError if one did."""
         trained = (parameter for parameter in self._networks.parameters() if parameter.requires_grad)
-        check_finite_weights(trained, position.epoch, position.step)
+        check_finite_weights(map(get_local, trained), position.epoch, position.step)

@@ -28,6 +28,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from trainyard.errors import TrainyardError
 from trainyard.schemas.runs.phases import Phase
+from trainyard.schemas.specs.strategies import Allreduce, StrategyOptions
 from trainyard.schemas.specs.train import TrainOptions
 from trainyard.trainer.checkpointing.checkpoints import Checkpoints, Position
 from trainyard.trainer.data.loader import Loader, LocalBatch
@@ -43,7 +44,7 @@ from trainyard.trainer.run.batch import Batch
 from trainyard.trainer.run.epochs import Epochs
 from trainyard.trainer.run.gradients.step_gradients import StepGradients
 from trainyard.trainer.run.history import History
-from trainyard.trainer.run.hooks import refuse_optimizers, undo_buffers
+from trainyard.trainer.run.hooks import refuse_optimizers
 from trainyard.trainer.run.models import Builder, Model, find_path
 from trainyard.trainer.run.networks import Networks
 from trainyard.trainer.run.saved_run import SavedRun
@@ -84,11 +85,12 @@ class Run:
         checkpoints: Checkpoints | None = None,
         trackers: Sequence[Tracker] = (),
         micro_batches: int = 1,
+        strategy: StrategyOptions = Allreduce(),  # noqa: B008  it cannot be changed
     ) -> None:
         self.options, self.device, self.is_main = options, world.device, world.is_main
         self._world, self._phases, self._builder, self._trackers = world, phases, builder, trackers
         self._checkpoints, self._interruptions = checkpoints, Interruptions(options, world, termination, checkpoints)
-        self._networks, self._epochs = Networks(world, phases), Epochs(options, world)
+        self._networks, self._epochs = Networks(world, phases, strategy), Epochs(options, world)
         self._saved = SavedRun(options, world, phases, self._networks, self._epochs, checkpoints)
         self._models: list[Model] = []
         self._loader: Loader | None = None
@@ -100,6 +102,7 @@ class Run:
         self._described: list[str] = []
         self.published: Model | None = None
         """What `publish` was called with."""
+        self.is_sharded = self._networks.are_sharded
 
     @property
     def history(self) -> History:
@@ -124,7 +127,7 @@ class Run:
     @property
     def bytes_sent(self) -> int:
         """Bytes that this worker has sent to average gradients."""
-        return self._networks.reducer.bytes_sent
+        return self._networks.bytes_sent
 
     @property
     def steps_in_epoch(self) -> int:
@@ -159,7 +162,7 @@ class Run:
         network that is only used can be frozen with `requires_grad_(False)`.
         """
         for network in networks:
-            self._networks.add(network.to(self.device))
+            self._networks.add(network)
         return networks[0] if len(networks) == 1 else networks
 
     def track(self, /, **objects: Any) -> None:
@@ -221,7 +224,7 @@ class Run:
         self._enter(Phase.VALIDATE)
         for local in loader.epoch(0):
             self._phases.current.enter(Phase.VALIDATE)
-            if local.rows:
+            if local.rows or self._networks.are_sharded:
                 yield self._build_batch(local, position.epoch, position.updates, split)
         self._enter(Phase.FORWARD)
 
@@ -322,8 +325,7 @@ class Run:
     def _begin_step(self, local: LocalBatch) -> Batch:
         updates = self._saved.position.updates
         set_seed(hash((self.options.seed, updates, self._world.rank)), self.device)
-        if local.rows == 0:
-            self._step_hooks.enter_context(undo_buffers())
+        self._step_hooks.enter_context(self._networks.begin_step(has_rows=local.rows > 0))
         self._gradients.begin(updates)
         self._enter(Phase.FORWARD)
         return self._build_batch(local, self._saved.position.epoch, updates, None)

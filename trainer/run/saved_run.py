@@ -151,7 +151,8 @@ class SavedRun:
     def _restore(self, saved: SavedCheckpoint) -> None:
         loop = saved.read_loop_state()
         tracked.restore(self.objects, saved, loop["tracked"])
-        self._best = {name: saved.read_tensors(f"{BEST}.{name}") for name in self._models} if loop["history"] else {}
+        models = self._models.items() if loop["history"] else ()
+        self._best = {name: saved.read_tensors(f"{BEST}.{name}", model.state_dict()) for name, model in models}
         self._best = self._best if all(self._best.values()) else {}
         self._epochs.history = History(loop["history"], loop["best_epoch"], loop["stopped_early"])
         self._epochs.metrics.restore(loop["metrics"])

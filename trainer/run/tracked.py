@@ -6,7 +6,7 @@ place of each tensor, is part of the small state of rank 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
@@ -96,7 +96,8 @@ def restore(objects: Mapping[str, Stateful], saved: SavedCheckpoint, states: Map
             f"before, or remove the folder {saved.uri.rpartition('/')[0]} to start from the beginning."
         )
     for name, value in objects.items():
-        state = _join(states[name], saved.read_tensors(f"{PREFIX}.{name}"))
+        likes = dict(_find_shards(value, states[name]))
+        state = _join(states[name], saved.read_tensors(f"{PREFIX}.{name}", likes))
         try:
             value.load_state_dict(state)
         except (RuntimeError, ValueError, KeyError) as error:
@@ -118,6 +119,28 @@ def _split(value: Any, tensors: dict[str, Tensor]) -> Any:
     if type(value) in (list, tuple):
         return type(value)(_split(part, tensors) for part in value)
     return value
+
+
+def _find_shards(value: Stateful, state: Any) -> Iterator[tuple[str, Tensor]]:
+    """Yield the numbers of tensors in a saved state, with tensors of an object that are sharded as they are to be.
+
+    Args:
+        value: A network, of which it is the same tensor, or an optimizer, of which it is the parameter.
+        state: The saved state, as `_split` returns it.
+    """
+    if isinstance(value, nn.Module):
+        tensors: dict[Any, Tensor] = value.state_dict()
+        saved: dict[Any, list[Any]] = {name: [part] for name, part in state.items()}
+    elif isinstance(value, Optimizer):
+        parameters = (parameter for group in value.param_groups for parameter in group["params"])
+        tensors = dict(enumerate(parameters))
+        saved = {int(number): list(parts.values()) for number, parts in state["state"].items()}
+    else:
+        return
+    for name, parts in saved.items():
+        for part in parts:
+            if isinstance(part, dict) and _TENSOR in part and name in tensors:
+                yield part[_TENSOR], tensors[name]
 
 
 def _join(value: Any, tensors: Mapping[str, Tensor]) -> Any:

@@ -171,6 +171,21 @@ def averaged(run: Run) -> None:
     run.publish(ema)
 
 
+def counted(run: Run, file: str) -> None:
+    """Write the elements of each parameter and of its momentum that this worker has."""
+    net = run.model(recipes.linear)
+    optimizer = optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    run.track(net=net, optimizer=optimizer)
+    for batch in run.steps():
+        optimizer.zero_grad()
+        batch.backward(functional.cross_entropy(net(batch), batch["label"]))
+        optimizer.step()
+    momenta = [optimizer.state[parameter]["momentum_buffer"] for parameter in net.parameters()]
+    tensors: list[Any] = [*net.parameters(), *momenta]
+    Path(file).write_text("\n".join(str(tensor.to_local().numel()) for tensor in tensors))
+    run.publish(net)
+
+
 def mistaken(run: Run, mistake: str) -> None:
     """Make a mistake that is refused."""
     net, other = run.model(recipes.linear), run.prepare(nn.Linear(8, 3))

@@ -183,7 +183,7 @@ def test_a_mistake_in_a_loop_is_refused(batches: str, tmp_path: Path, mistake: s
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"strategy": "fsdp"}, r"fit: strategy='fsdp' with loop=.*write strategy='allreduce'"),
+        ({"strategy": "diloco"}, r"fit: strategy='diloco' with loop=.*write strategy='allreduce'.*strategy='fsdp'"),
         (
             {"strategy": {"name": "allreduce", "compression": "fp16"}},
             r"'allreduce' with loop=.*without options",

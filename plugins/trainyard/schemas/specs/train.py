@@ -32,7 +32,7 @@ from trainyard.schemas.specs.fields import (
     refuse_string,
 )
 from trainyard.schemas.specs.job import GroupSpec
-from trainyard.schemas.specs.strategies import Allreduce, OwnStrategy, Strategy, StrategyOptions
+from trainyard.schemas.specs.strategies import FSDP, Allreduce, OwnStrategy, Strategy, StrategyOptions
 from trainyard.schemas.validation.complaints import NOT_GIVEN
 
 
@@ -105,10 +105,10 @@ def refuse_combinations(strategy: StrategyOptions, options: TrainOptions) -> Non
 
 def refuse_in_loop(strategy: StrategyOptions, options: TrainOptions, epoch_models: bool) -> None:
     """Raise ValueError for a strategy and options that a loop of the user's own does not have."""
-    if strategy != Allreduce():
+    if strategy != Allreduce() and not isinstance(strategy, FSDP):
         raise ValueError(
             f"strategy={strategy.name!r} with loop=: a loop averages gradients at each step; write "
-            "strategy='allreduce' without options of it, or a recipe="
+            "strategy='allreduce' without options of it, strategy='fsdp', or a recipe="
         )
     if options.clip_norm:
         raise ValueError("clip_norm with loop=: call torch.nn.utils.clip_grad_norm_ before the step of the optimizer")

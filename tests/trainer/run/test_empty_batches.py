@@ -11,7 +11,7 @@ from torch.distributed import is_initialized
 from torch.distributed.nn.functional import all_reduce
 
 from tests.trainer.workers import Workers
-from trainyard.trainer.loop.empty_batches import leave_no_trace
+from trainyard.trainer.run.empty_batches import leave_no_trace
 from trainyard.trainer.world import World
 
 
