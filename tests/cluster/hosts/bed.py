@@ -105,6 +105,6 @@ class Bed:
         for name, host in self.hadoop.hosts.items():
             if not host.is_on:
                 continue
-            listed = host.run("ps", "-eo", "args", capture_output=True).stdout.splitlines()
+            listed = host.run("ps", "-wweo", "args", capture_output=True).stdout.splitlines()
             found += [f"{name}: {line}" for line in listed if any(program in line for program in IN_CONTAINERS)]
         return found
