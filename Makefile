@@ -6,7 +6,7 @@ SHELL := bash
 export MYPY_CACHE_DIR ?= $(HOME)/.cache/trainyard/mypy
 # Without compiled modules, Airflow takes twice as long to start.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo ui cluster cluster-stop cluster-demo stack-up stack-demo stack-down horovod test test-all rest lint quick quick-workers quick-cluster quick-airflow check gpu docs recording mutants faults kerberos matrix scripts compare fresh lock clean
+.PHONY: help demo ui cluster cluster-stop cluster-demo hosts-demo stack-up stack-demo stack-down horovod test test-all rest lint quick quick-workers quick-cluster quick-airflow check gpu docs recording mutants faults kerberos matrix scripts compare fresh lock clean
 
 VENV := .venv
 UV := $(VENV)/bin/uv
@@ -36,6 +36,9 @@ cluster-stop: $(READY) ## end that Hadoop
 cluster-demo: cluster ## run the digits pipeline on it, and show which containers ran where
 	@stack/hadoop/demo.sh digits
 
+hosts-demo: $(READY) ## run it on a Hadoop of five hosts, which are namespaces of this machine, and show which host ran what; on Linux, as root
+	@$(IMPORTS) $(VENV)/bin/python -m stack.hosts.demo digits
+
 stack-up: ## build and start Airflow, HDFS and YARN as containers, until all are healthy
 	@COMPOSE="$(COMPOSE)" stack/compose/up.sh
 
@@ -55,7 +58,7 @@ lint: $(READY) ## style, docstrings, spelling, types and import layers
 	$(IMPORTS) $(VENV)/bin/mypy
 	$(IMPORTS) $(VENV)/bin/lint-imports
 
-QUICK := $(VENV)/bin/pytest -q --unit-seconds=2 -m "not ranks and not spark and not airflow and not cluster and not browser and not slow"
+QUICK := $(VENV)/bin/pytest -q --unit-seconds=2 -m "not ranks and not spark and not airflow and not cluster and not browser and not hosts and not slow"
 
 quick: quick-workers quick-cluster quick-airflow ## the tests that start no workers, Spark or Airflow, and take no seconds
 

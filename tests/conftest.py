@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 _EXIT_STATUS = pytest.StashKey[int]()
 LARGE_YOUNG_GENERATION = "-Xms1g -Xmn512m"
 """Options of a JVM that runs thousands of small jobs: it collects garbage a tenth of its time otherwise."""
-SYSTEMS = ("cluster", "airflow", "spark", "ranks", "browser", "environment", "slow")
+SYSTEMS = ("cluster", "airflow", "spark", "ranks", "browser", "environment", "hosts", "slow")
 """The markers of tests that start something, the costliest first."""
 STARTED_BY = {"browser": "browser", "spark": "spark", "pair": "ranks"}
 """The markers of tests that use a fixture."""

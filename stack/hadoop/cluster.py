@@ -1,9 +1,10 @@
 """Run a real Hadoop on this machine, without containers.
 
-    python -m stack.hadoop.cluster start|stop|status --home DIR
+    python -m stack.hadoop.cluster start|wait|stop|status --home DIR
 
 `start` creates the cluster if there is none, starts its daemons, and returns when every node has registered with its
-label; `stop` ends all daemons. With `--kerberos` a new cluster requires Kerberos for HDFS, YARN and their pages.
+label, as does `wait`; `stop` ends all daemons. With `--kerberos` a new cluster requires Kerberos for HDFS, YARN and
+their pages.
 
 Without Kerberos, HDFS has a superuser of its own and checks permissions, and NodeManagers run as another user than the
 one who submits, as on most clusters. The latter needs root: a line says so if it is not possible.
@@ -45,9 +46,9 @@ from stack.hadoop.config import (
     DATA_NODES,
     DIRECTORIES,
     NAME_NODE,
-    NODE_MANAGERS,
     PARTITION,
     RESOURCE_MANAGER,
+    SPARE_NODES,
     STANDBY_NAME_NODE,
     STANDBY_RESOURCE_MANAGER,
     STANDBYS,
@@ -80,12 +81,14 @@ class Cluster:
         ports: The number of each port, by `daemon.port`, such as "namenode.rpc".
         kdc: The KDC of a cluster that requires Kerberos.
         node_environment: Environment variables of NodeManagers, which containers inherit.
+        hosts: The host of each daemon, by its name; without an entry, this machine.
     """
 
     home: Path
     ports: dict[str, int]
     kdc: Kdc | None = None
     node_environment: Mapping[str, str] = field(default_factory=dict)
+    hosts: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def create(
@@ -112,8 +115,8 @@ class Cluster:
         nodes = cluster._create_node_folder()
         for daemon in (None, *cluster.daemons.values()):
             files = nodes if isinstance(daemon, NodeManager) else home
-            for name, text in config.build_files(daemon, files, cluster._addresses, properties).items():
-                file = cluster._conf_dir(daemon) / name
+            for name, text in config.build_files(daemon, files, cluster.addresses, properties).items():
+                file = cluster.conf_dir(daemon) / name
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(text)
         (home / "log").mkdir()
@@ -122,7 +125,10 @@ class Cluster:
         cluster._run(NAME_NODE, "-format", "-force", "-nonInteractive")
         if STANDBY_NAME_NODE in standbys:
             shutil.copytree(home / NAME_NODE.name, home / STANDBY_NAME_NODE.name)
-        (cluster._conf_dir(None) / "spark-defaults.conf").write_text(_build_spark_defaults())
+        loopback = dict.fromkeys(
+            ("spark.yarn.appMasterEnv.SPARK_LOCAL_IP", "spark.executorEnv.SPARK_LOCAL_IP"), "127.0.0.1"
+        )
+        (cluster.conf_dir(None) / "spark-defaults.conf").write_text(build_spark_defaults(loopback))
         (home / "env.sh").write_text(cluster.build_environment_script())
         (home / "cluster.json").write_text(json.dumps({"ports": cluster.ports}))
         return cluster
@@ -130,7 +136,8 @@ class Cluster:
     @classmethod
     def open(cls, home: Path) -> Cluster:
         """Return the cluster that was created in `home`."""
-        return cls._build(home, json.loads((home / "cluster.json").read_text())["ports"])
+        stored = json.loads((home / "cluster.json").read_text())
+        return replace(cls._build(home, stored["ports"]), hosts=stored.get("hosts", {}))
 
     @classmethod
     @contextlib.contextmanager
@@ -164,16 +171,22 @@ class Cluster:
     @property
     def daemons(self) -> dict[str, Daemon]:
         """The daemons, by name."""
-        return DAEMONS | {daemon.name: daemon for daemon in STANDBYS if f"{daemon.name}.http" in self.ports}
+        others = (*STANDBYS, *SPARE_NODES)
+        return DAEMONS | {daemon.name: daemon for daemon in others if f"{daemon.name}.http" in self.ports}
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Host and port of each port, by `daemon.port`."""
+        return {name: f"{self.hosts.get(name.partition('.')[0], HOST)}:{port}" for name, port in self.ports.items()}
 
     def get_url(self, port: str) -> str:
         """Return the URL of the REST interface at a port, such as "resourcemanager.http"."""
-        return f"http://{HOST}:{self.ports[port]}"
+        return f"http://{self.addresses[port]}"
 
     @property
     def storage(self) -> str:
         """The URI of the storage for datasets, models and runs."""
-        return f"{config.get_storage(self._addresses)}/trainyard"
+        return f"{config.get_storage(self.addresses)}/trainyard"
 
     @property
     def warning(self) -> str:
@@ -194,8 +207,8 @@ class Cluster:
         spark = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster", "queue": "etl"}}
         yarn = {"conn_type": "trainyard", "extra": {"storage": self.storage, "shared": True}}
         return {
-            "HADOOP_CONF_DIR": str(self._conf_dir(None)),
-            "SPARK_CONF_DIR": str(self._conf_dir(None)),
+            "HADOOP_CONF_DIR": str(self.conf_dir(None)),
+            "SPARK_CONF_DIR": str(self.conf_dir(None)),
             "SPARK_SUBMIT_OPTS": START_QUICKLY,
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(spark),
             "AIRFLOW_CONN_TRAINYARD_DEFAULT": json.dumps(yarn),
@@ -213,18 +226,18 @@ class Cluster:
         if not self._switches_user:
             print(f"NodeManagers run as {USER}, who submits: another user needs root, setpriv and no Kerberos.")
         for name, daemon in self.daemons.items():
-            self._start(name, self._build_command(daemon), self._own_environment(daemon))
+            self._start(name, self.build_command(daemon), self.build_daemon_environment(daemon))
 
     def activate(self, name: str) -> None:
         """Make one daemon of a pair the active one, as soon as it answers; the other must not be active."""
         program = next(program for first, second, program in PAIRS if name in (first.name, second.name))
         command = [
-            "java", *START_QUICKLY.split(), "-cp", f"{self._conf_dir(None)}:{fetch_jars()}/*", program,
+            "java", *START_QUICKLY.split(), "-cp", f"{self.conf_dir(None)}:{fetch_jars()}/*", program,
             "-transitionToActive", "--forceactive", name,
         ]  # fmt: skip
 
         def succeeds() -> bool:
-            environment = self._daemon_environment() | self._own_environment(self.daemons[name])
+            environment = self.build_daemon_environment(self.daemons[name])
             return subprocess.run(command, env=environment, cwd=self.home, capture_output=True).returncode == 0
 
         if not _wait_until(TIMEOUT_SECONDS, succeeds):
@@ -259,11 +272,12 @@ class Cluster:
         """Wait until every DataNode and NodeManager has registered, the latter with their labels.
 
         Raises:
-            SystemExit: A daemon has ended, or `TIMEOUT_SECONDS` have passed.
+            SystemExit: A daemon on this machine has ended, or `TIMEOUT_SECONDS` have passed.
         """
         end, problem = time.monotonic() + TIMEOUT_SECONDS, ""
         while time.monotonic() < end:
-            if ended := [name for name in self.daemons if self.get_pid(name) is None]:
+            here = [name for name in self.daemons if name not in self.hosts]
+            if ended := [name for name in here if self.get_pid(name) is None]:
                 raise SystemExit(f"{ended[0]} has ended; see {self.home}/log/{ended[0]}.log")
             problem = self.find_problem()
             if not problem:
@@ -286,9 +300,10 @@ class Cluster:
             labeled = [node for node in nodes if node.get("nodeLabels") == [PARTITION]]
         except (requests.RequestException, IndexError) as error:
             return f"no answer yet ({error})"
-        expected = sum(node.partition is not None for node in NODE_MANAGERS)
-        if len(nodes) < len(NODE_MANAGERS) or len(labeled) < expected:
-            return f"{len(nodes)} of {len(NODE_MANAGERS)} nodes, {len(labeled)} of {expected} with their label"
+        managers = [daemon for daemon in self.daemons.values() if isinstance(daemon, NodeManager)]
+        expected = sum(manager.partition is not None for manager in managers)
+        if len(nodes) < len(managers) or len(labeled) < expected:
+            return f"{len(nodes)} of {len(managers)} nodes, {len(labeled)} of {expected} with their label"
         return ""
 
     def query_yarn(self, path: str, **query: str) -> Any:
@@ -307,22 +322,28 @@ class Cluster:
 
     def _start_kdc(self) -> None:
         if self.kdc:
-            self._start("kdc", self.kdc.command)
+            self._start("kdc", self.kdc.command, self._base_environment())
             if not _wait_until(TIMEOUT_SECONDS, self.kdc.log_in):
                 raise SystemExit(f"the KDC issues no ticket; see {self.home}/log/kdc.log")
 
-    def _start(self, name: str, command: list[str], environment: Mapping[str, str] | None = None) -> None:
+    def _start(self, name: str, command: list[str], environment: Mapping[str, str]) -> None:
         if self.get_pid(name) is not None:
             return
         with (self.home / "log" / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                command, env={**self._daemon_environment(), **(environment or {})}, cwd=self.home,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                command, env=environment, cwd=self.home, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
             )  # fmt: skip
         (self.home / "pid" / name).write_text(f"{process.pid} {_get_start_time(process.pid)}")
 
-    def _daemon_environment(self) -> dict[str, str]:
-        """Return the environment of daemons, which containers inherit from NodeManagers: no user's ticket is in it."""
+    def build_daemon_environment(self, daemon: Daemon) -> dict[str, str]:
+        """Return the environment of a daemon, which containers inherit from NodeManagers: no user's ticket is in it."""
+        if isinstance(daemon, NodeManager):
+            return self._base_environment() | dict(self.node_environment)
+        in_hdfs = daemon in (NAME_NODE, STANDBY_NAME_NODE, *DATA_NODES)
+        return self._base_environment() | ({"HADOOP_USER_NAME": SUPERUSER} if in_hdfs and not self.kdc else {})
+
+    def _base_environment(self) -> dict[str, str]:
         java = Path(shutil.which("java") or "java").resolve().parent.parent
         excluded = ("HADOOP_", "YARN_", "HDFS_", "KRB5")
         own = {name: value for name, value in os.environ.items() if not name.startswith(excluded)}
@@ -344,12 +365,6 @@ class Cluster:
     def _switches_user(self) -> bool:
         """Whether NodeManagers run as `CONTAINER_USER`."""
         return not self.kdc and os.geteuid() == 0 and shutil.which("setpriv") is not None
-
-    def _own_environment(self, daemon: Daemon) -> dict[str, str]:
-        if isinstance(daemon, NodeManager):
-            return dict(self.node_environment)
-        in_hdfs = daemon in (NAME_NODE, STANDBY_NAME_NODE, *DATA_NODES)
-        return {"HADOOP_USER_NAME": SUPERUSER} if in_hdfs and not self.kdc else {}
 
     def _add_directories(self) -> bool:
         """Create the directories of an administrator; return whether there is a NameNode that can.
@@ -389,26 +404,24 @@ class Cluster:
         """The authentication of requests: the user's ticket, if the cluster requires Kerberos."""
         return self.kdc.build_auth() if self.kdc else None
 
-    @property
-    def _addresses(self) -> dict[str, str]:
-        return {name: f"{HOST}:{port}" for name, port in self.ports.items()}
-
-    def _conf_dir(self, daemon: Daemon | None) -> Path:
+    def conf_dir(self, daemon: Daemon | None) -> Path:
+        """Return the folder of a daemon's configuration files, or of those of clients."""
         return self.home / "conf" / (daemon.name if daemon else "client")
 
-    def _build_command(self, daemon: Daemon, *arguments: str) -> list[str]:
+    def build_command(self, daemon: Daemon, *arguments: str) -> list[str]:
+        """Return the command of a daemon."""
         as_user = _build_user_switch() if isinstance(daemon, NodeManager) and self._switches_user else []
         return [
             *as_user,
             shutil.which("java") or "java",
-            *config.build_java_arguments(daemon, self._conf_dir(daemon), fetch_jars(), self.home / "log"),
+            *config.build_java_arguments(daemon, self.conf_dir(daemon), fetch_jars(), self.home / "log"),
             *arguments,
         ]
 
     def _run(self, daemon: Daemon, *arguments: str) -> None:
         with (self.home / "log" / f"{daemon.name}.log").open("ab") as log:
-            command = self._build_command(daemon, *arguments)
-            environment = self._daemon_environment() | self._own_environment(daemon)
+            command = self.build_command(daemon, *arguments)
+            environment = self.build_daemon_environment(daemon)
             subprocess.run(command, env=environment, cwd=self.home, stdout=log, stderr=log, check=True)
 
 
@@ -425,18 +438,14 @@ def _build_user_switch() -> list[str]:
     ]  # fmt: skip
 
 
-def _build_spark_defaults() -> str:
-    """Return the defaults of each submission: Spark's jars are on each node, which is this machine."""
+def build_spark_defaults(additional: Mapping[str, str]) -> str:
+    """Return the defaults of each submission: Spark's jars, and a stub of nvidia-smi, are on each node."""
     pyspark = importlib.util.find_spec("pyspark")
     if pyspark is None or not pyspark.submodule_search_locations:
         raise SystemExit("pyspark is not installed for this Python; use that of the environment (.venv/bin/python).")
+    path = f"{FOLDER / 'bin'}:{os.defpath}:/usr/local/bin"
     return config.build_spark_defaults(
-        Path(pyspark.submodule_search_locations[0]),
-        {
-            "spark.yarn.appMasterEnv.SPARK_LOCAL_IP": "127.0.0.1",
-            "spark.executorEnv.SPARK_LOCAL_IP": "127.0.0.1",
-            "spark.executorEnv.PATH": f"{FOLDER / 'bin'}:{os.defpath}:/usr/local/bin",
-        },
+        Path(pyspark.submodule_search_locations[0]), {**additional, "spark.executorEnv.PATH": path}
     )
 
 
@@ -487,7 +496,7 @@ def _wait_until(seconds: float, condition: Callable[[], object]) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("start", "stop", "status"))
+    parser.add_argument("command", choices=("start", "wait", "stop", "status"))
     parser.add_argument("--home", type=Path, default=Path(".run/hadoop"), help="folder of the cluster")
     parser.add_argument("--kerberos", action="store_true", help="a new cluster requires Kerberos")
     arguments = parser.parse_args()
@@ -500,6 +509,8 @@ def main() -> None:
         print(f"source {home}/env.sh to submit applications")
     elif not (home / "cluster.json").exists():
         raise SystemExit(f"there is no cluster in {home}; create one with start")
+    elif arguments.command == "wait":
+        Cluster.open(home).wait()
     elif arguments.command == "stop":
         Cluster.open(home).stop()
     else:

@@ -93,6 +93,8 @@ NODE_MANAGERS = (
     _build_node_manager("gpunode1", gpus=2),
     _build_node_manager("gpunode2", gpus=2),
 )
+SPARE_NODES = (_build_node_manager("node2"), _build_node_manager("gpunode3", gpus=2))
+"""Further nodes, which a cluster of several hosts may have (`stack.hosts`)."""
 DAEMONS: dict[str, Daemon] = {
     daemon.name: daemon for daemon in (NAME_NODE, *DATA_NODES, RESOURCE_MANAGER, *NODE_MANAGERS)
 }

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stack.hadoop.jars import fetch_jars
+from stack.hosts.bed import find_obstacle
 from stack.matrix.results import Counts, read_report
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +37,8 @@ NO_BROWSER = (
     "NOT RUN: tests of pages in a browser. Install chromium and chromedriver: apt-get install chromium chromium-driver"
 )
 NO_HADOOP = "NOT RUN: tests/cluster. Install Maven, which fetches Hadoop: apt-get install maven, or brew install maven"
+NO_HOSTS = "NOT RUN: tests on several hosts. "
+"""What the reason follows."""
 SELECTIONS = {"": "not full and not faults", "full": "full and not faults", "faults": "faults"}
 """What pytest selects by a marker of the command line, or without one."""
 
@@ -105,6 +108,9 @@ def main(arguments: Sequence[str]) -> int:
     if not (shutil.which("chromium") and shutil.which("chromedriver")):
         selected += " and not browser"
         not_run.append(NO_BROWSER)
+    if obstacle := find_obstacle():
+        selected += " and not hosts"
+        not_run.append(NO_HOSTS + obstacle)
     if not can_start_hadoop():
         suites = tuple(suite for suite in suites if not suite.needs_hadoop)
         not_run.append(NO_HADOOP)

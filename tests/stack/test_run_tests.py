@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stack.local import run_tests
-from stack.local.run_tests import ADDED, NO_BROWSER, NO_HADOOP, SUITES, Suite, main
+from stack.local.run_tests import ADDED, NO_BROWSER, NO_HADOOP, NO_HOSTS, SUITES, Suite, main
 
 ROOT = Path(__file__).parents[2]
 PYTEST = """#!/bin/sh
@@ -32,7 +32,7 @@ exit $status
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a program in place of pytest, in which suites run; Hadoop and a browser are there."""
+    """A folder with a program in place of pytest, in which suites run; Hadoop, a browser and root are there."""
     for name, text in {"stack/local/env.sh": "", "bin/pytest": PYTEST}.items():
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text(text)
@@ -41,6 +41,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HADOOP", "0")
     monkeypatch.setattr(run_tests, "ROOT", tmp_path)
     monkeypatch.setattr(run_tests, "can_start_hadoop", lambda: True)
+    monkeypatch.setattr(run_tests, "find_obstacle", lambda: "")
     monkeypatch.setattr(run_tests.shutil, "which", lambda program: f"/usr/bin/{program}")
     return tmp_path
 
@@ -109,6 +110,15 @@ def test_without_a_browser_its_tests_are_not_run_and_the_summary_says_so(
         printed.count(" -m not full and not faults and not browser ") == len(SUITES)
         and NO_BROWSER in printed.splitlines()
     )
+
+
+def test_without_root_tests_on_hosts_are_not_run_and_the_summary_says_so(
+    checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_tests, "find_obstacle", lambda: "Hosts need root.")
+    assert main([]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count(" and not hosts ") == len(SUITES) and f"{NO_HOSTS}Hosts need root." in printed.splitlines()
 
 
 def test_without_hadoop_the_other_tests_run_and_the_summary_says_so(

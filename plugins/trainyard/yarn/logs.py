@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from urllib.parse import urljoin, urlsplit
 
@@ -17,6 +18,8 @@ from trainyard.yarn.resource_manager import Application, ResourceManager
 
 TAIL_BYTES = 65536
 AGGREGATED_SECONDS = 60.0
+FIRST_READ_SECONDS = 4.0
+"""How long the logs of all nodes are awaited before the driver's is tried alone; a lost node stores none."""
 READER = "log_reader.py"
 NODE_SECONDS = (3.0, 10.0)
 """How long to wait for a connection to a node, and for the next bytes of its answer."""
@@ -35,17 +38,29 @@ Logs = dict[str, dict[str, str]]
 def read_driver_log(manager: ResourceManager, application: Application) -> dict[str, str]:
     """Return the end of the driver's log, by file; empty if YARN has none.
 
-    Waits up to a minute for YARN to aggregate the logs.
+    Waits up to a minute for YARN to aggregate the logs of all nodes. The log can be read once the driver's node has
+    stored it, which a node that is lost does not delay, so it is tried meanwhile, each time after twice as long.
+
+    Raises:
+        TrainyardError: The log could not be read.
     """
-    until = time.monotonic() + AGGREGATED_SECONDS
-    state: Application | None = application
-    while state and state.log_status in ("NOT_START", "RUNNING") and time.monotonic() < until:
-        time.sleep(0.5)
-        state = manager.application(application.id)
     container = _CONTAINER.search(application.driver_logs)
     if container is None:
         return {}
     host = urlsplit(application.driver_logs).hostname or ""
+    started, pause = time.monotonic(), FIRST_READ_SECONDS
+    state: Application | None = application
+    while state and state.log_status in ("NOT_START", "RUNNING"):
+        waited = time.monotonic() - started
+        if waited >= AGGREGATED_SECONDS:
+            break
+        if waited >= pause:
+            pause *= 2
+            with suppress(TrainyardError):  # nothing has been stored yet
+                if files := read_container_logs(application, {container[0]: host}).get(container[0]):
+                    return files
+        time.sleep(0.5)
+        state = manager.application(application.id)
     return read_container_logs(application, {container[0]: host}).get(container[0], {})
 
 

@@ -9,6 +9,16 @@ import pytest
 from trainyard.clusters.yarn import probe
 from trainyard.errors import TrainyardError
 from trainyard.yarn import java_programs, logs
+from trainyard.yarn.resource_manager import Application, ResourceManager
+
+CONTAINER_LOG = """Container: {container} on node1_8041
+LogType:stderr
+LogLastModifiedTime:Sun Nov 29 21:00:00 +0000 2026
+LogLength:8
+LogContents:
+the end
+End of LogType:stderr
+"""
 
 SITE = {
     "yarn.resourcemanager.address": "127.0.0.1:1",
@@ -79,3 +89,29 @@ def test_the_jvm_of_a_program_is_that_of_java_home_and_no_other_user_can_use_it(
     with pytest.raises(TrainyardError, match=r"^it failed"):
         java_programs.run(program, *arguments, failure="it failed")
     assert "--enable-auth" in (tmp_path / "arguments").read_text()
+
+
+def test_the_drivers_log_is_read_before_a_node_that_is_lost_has_aggregated_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Until a lost node expires, the state of the aggregation is RUNNING, ten minutes by default."""
+    driver = "container_1_0001_01_000001"
+    application = Application(
+        "application_1_0001", "FINISHED", "SUCCEEDED", "etl", "", "", 0.0,
+        driver_logs=f"http://node1:8042/node/containerlogs/{driver}/root", log_status="RUNNING",
+    )  # fmt: skip
+    answers = iter(["", TrainyardError("there are no logs"), CONTAINER_LOG.format(container=driver)])
+
+    class Manager(ResourceManager):
+        def application(self, id: str) -> Application:
+            return application
+
+    def run(name: str, *arguments: str, failure: str) -> str:
+        answer = next(answers)
+        if isinstance(answer, TrainyardError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(java_programs, "run", run)
+    monkeypatch.setattr(logs, "FIRST_READ_SECONDS", 0.01)
+    assert logs.read_driver_log(Manager(("http://rm",), "root"), application) == {"stderr": "the end\n"}
