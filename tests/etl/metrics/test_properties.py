@@ -55,7 +55,7 @@ def draw_rows(kind: str, rows: int, share: float, scores: int, random: np.random
     return output, (random.random((rows, *spec.label)) < share).astype(np.int64)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(rows_of_any_kind)
 def test_metrics_equal_scikit_learns_in_all_rows_and_in_each_slice(drawn: tuple[Any, ...]) -> None:
     kind, rows, share, scores, tasks, seed = drawn
