@@ -117,7 +117,9 @@ def _build_hadoop(version: str) -> Row:
 
 def _build_spark(version: str) -> Row:
     # Both write the same folder, so that both have one version.
-    return Row("Spark", version, SPARK, packages=(f"pyspark=={version}", f"pyspark-client=={version}"), gigabytes=2)
+    return Row(
+        "Spark", version, SPARK, packages=(f"pyspark=={version}", f"pyspark-client=={version}"), minutes=40, gigabytes=2
+    )
 
 
 def _build_airflow(version: str, day: str = "") -> Row:
@@ -145,7 +147,7 @@ ROWS = (
     Row("Java", "8", BARE_NODES, variables={"TRAINYARD_NODE_JAVA": "/usr/lib/jvm/java-8-openjdk-amd64/jre"}),
     *(Row("Python", version, QUICK, python=version, gigabytes=4) for version in ("3.11", "3.12", "3.13", "3.14")),
     _build_spark("4.1.3"),
-    Row("Spark", "4.3.0", SPARK, ("pyspark==4.3.0",), last=("pyspark==4.3.0",), gigabytes=2),
+    Row("Spark", "4.3.0", SPARK, ("pyspark==4.3.0",), last=("pyspark==4.3.0",), minutes=40, gigabytes=2),
     Row("Sources", "delta-4.4.0", DELTA),
     Row("Sources", "iceberg-1.12.0", ICEBERG, ("pyspark==4.1.3", "pyspark-client==4.1.3"), gigabytes=2),
     *(Row("torch", version, TORCH, (f"torch=={version}",), gigabytes=6) for version in ("2.6.0", "2.10.0")),
