@@ -104,5 +104,5 @@ def _build_output_spec(head: Head, output: tuple[int, ...], label: Column) -> Ou
     elif loss_kinds.is_any(head.loss, loss_kinds.BINARY_OF_PROBABILITIES):
         link = "none"
     elif loss_kinds.is_any(head.loss, loss_kinds.POISSON):
-        link = "exp" if loss_kinds.get_option(head.loss, "log_input", True) else "none"
+        link = "exp" if loss_kinds.takes_logarithms(head.loss) else "none"
     return OutputSpec(output, label.shape, classes, link, loss_kinds.get_ignored_label(head.loss))

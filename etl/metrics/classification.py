@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainyard.errors import TrainyardError
-from trainyard.etl.metrics.bins import BINS, choose_edges, find_bins
+from trainyard.etl.metrics.bins import (
+    BINS,
+    choose_edges,
+    compute_auroc,
+    compute_average_precision,
+    find_bins,
+    find_tied_bins,
+    merge_bins,
+)
 from trainyard.etl.metrics.family import (
     Contribution,
     Floats,
@@ -24,6 +32,7 @@ from trainyard.etl.metrics.family import (
     OutputSpec,
     ScoredRows,
     Sums,
+    average,
     divide,
     number_rows,
 )
@@ -79,10 +88,7 @@ def set_edges(families: Sequence[MetricFamily], output: NDArray[Any]) -> tuple[M
 
     All tasks need the same edges. Those of each class lie where its scores are, however close together these are.
     """
-    return tuple(
-        replace(family, edges=family.compute_edges(output)) if isinstance(family, Classification) else family
-        for family in families
-    )
+    return tuple(family.set_edges(output) if isinstance(family, Classification) else family for family in families)
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,7 @@ class Classification:
     """The family of classification metrics, of `count` classes or labels; a binary model has one label.
 
     Rows whose class is `ignored` are left out, and have no loss. `edges` (classes or labels, edges) split the bins of
-    scores.
+    scores; all scores in a bin that is `tied` (classes or labels, bins) are equal.
     """
 
     metrics: tuple[str, ...]
@@ -100,6 +106,7 @@ class Classification:
     ignored: int | None = None
     by_row: bool = True
     edges: Floats | None = field(default=None, compare=False)
+    tied: NDArray[np.bool_] | None = field(default=None, compare=False)
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -143,13 +150,27 @@ class Classification:
     def compute(self, sums: Sums) -> dict[str, NDArray[Any]]:
         """Return the metrics whose statistic is in `sums` by name, each (resamples, ...)."""
         needed = {name: METRICS[name] for name in self.metrics}
-        return {name: compute(sums[statistic]) for name, (statistic, compute) in needed.items() if statistic in sums}
+        metrics = {name: compute(sums[statistic]) for name, (statistic, compute) in needed.items() if statistic in sums}
+        if SCORES in sums and "average_precision" in self.metrics:
+            metrics["average_precision"] = compute_average_precision(sums[SCORES], self.tied)
+        return metrics
 
-    def compute_edges(self, output: NDArray[Any]) -> Floats:
-        """Return edges of bins at quantiles of the scores in some output, (classes or labels, edges)."""
+    def set_edges(self, output: NDArray[Any]) -> Classification:
+        """Return this family with edges of bins that suit the scores in some output (rows, ...)."""
         rows = ScoredRows(output, np.zeros(len(output)))
-        odds = self._compute_log_odds(rows, self._compute_probabilities(rows))
-        return choose_edges(odds)
+        edges = choose_edges(self._compute_log_odds(rows, self._compute_probabilities(rows)))
+        return replace(self, edges=edges, tied=find_tied_bins(edges))
+
+    def split_scores(self, scores: Floats) -> Iterator[tuple[Classification, Floats]]:
+        """Yield the family of each class or label alone, with its `scores` in as few bins as have the same areas.
+
+        Args:
+            scores: The sums of the scores, (buckets, classes or labels, truth, bins).
+        """
+        for number in range(self.count):
+            merged, starts = merge_bins(scores[:, number : number + 1])
+            tied = None if self.tied is None else self.tied[number : number + 1, starts]
+            yield replace(self, kind="binary", count=1, edges=None, tied=tied), merged
 
     def compute_losses(self, rows: ScoredRows) -> Floats:
         """Return the negative log-likelihood of each row, 0 for rows that are left out."""
@@ -300,47 +321,28 @@ def _accuracy(outcomes: Floats) -> Floats:
     return divide(correct, outcomes.sum(axis=(2, 3))).mean(axis=1)  # type: ignore[no-any-return]
 
 
-def average(values: Floats, occurs: NDArray[np.bool_]) -> Floats:
-    """Return the mean over classes or labels that occur; the value itself for a binary model."""
+def _average_proportion(outcomes: Floats, part: Floats, total: Floats) -> Floats:
+    """Return the mean of proportions over classes or labels that occur; of a binary model it has a value if rows do."""
+    values = divide(part, total, empty=0)
     if values.shape[1] == 1:
-        return values[:, 0]
-    return divide(np.where(occurs, values, 0).sum(axis=1), occurs.sum(axis=1))
+        return np.where(outcomes.sum(axis=(2, 3)) > 0, values, np.nan)[:, 0]
+    tp, fp, fn = _count_outcomes(outcomes)
+    return average(values, tp + fp + fn > 0)
 
 
 def _precision(outcomes: Floats) -> Floats:
-    tp, fp, fn = _count_outcomes(outcomes)
-    return average(divide(tp, tp + fp, empty=0), tp + fp + fn > 0)
+    tp, fp, _ = _count_outcomes(outcomes)
+    return _average_proportion(outcomes, tp, tp + fp)
 
 
 def _recall(outcomes: Floats) -> Floats:
-    tp, fp, fn = _count_outcomes(outcomes)
-    return average(divide(tp, tp + fn, empty=0), tp + fp + fn > 0)
+    tp, _, fn = _count_outcomes(outcomes)
+    return _average_proportion(outcomes, tp, tp + fn)
 
 
 def _f1(outcomes: Floats) -> Floats:
     tp, fp, fn = _count_outcomes(outcomes)
-    return average(divide(2 * tp, 2 * tp + fp + fn, empty=0), tp + fp + fn > 0)
-
-
-def _auroc(scores: Floats) -> Floats:
-    """Return the probability that a positive has a higher score than a negative; equal scores count half."""
-    negatives, positives = scores[..., 0, :], scores[..., 1, :]
-    below = np.cumsum(negatives, axis=-1) - negatives
-    pairs = positives.sum(axis=-1) * negatives.sum(axis=-1)
-    areas = divide((positives * (below + negatives / 2)).sum(axis=-1), pairs)
-    return average(areas, ~np.isnan(areas))
-
-
-def _average_precision(scores: Floats) -> Floats:
-    """Return the mean precision at each positive, as scikit-learn does.
-
-    Within a bin, positives are assumed to be spread evenly among its negatives.
-    """
-    negatives, positives = scores[..., 0, ::-1], scores[..., 1, ::-1]
-    correct = np.cumsum(positives, axis=-1) - (positives - 1) / 2
-    precision = divide(correct, correct + np.cumsum(negatives, axis=-1) - negatives / 2, empty=0)
-    areas = divide((precision * positives).sum(axis=-1), positives.sum(axis=-1))
-    return average(areas, ~np.isnan(areas))
+    return _average_proportion(outcomes, 2 * tp, 2 * tp + fp + fn)
 
 
 def _log_loss(negative_log_likelihood: Floats) -> Floats:
@@ -382,8 +384,8 @@ METRICS: dict[str, tuple[str, Callable[[Floats], NDArray[Any]]]] = {
     "recall": ("outcomes", _recall),
     "f1": ("outcomes", _f1),
     "confusion_matrix": (MATRIX, _confusion_matrix),
-    "auroc": (SCORES, _auroc),
-    "average_precision": (SCORES, _average_precision),
+    "auroc": (SCORES, compute_auroc),
+    "average_precision": (SCORES, compute_average_precision),
     "log_loss": ("negative_log_likelihood", _log_loss),
     "calibration_error": ("confidence", _calibration_error),
 }

@@ -102,3 +102,10 @@ def divide(part: Floats, total: Floats, empty: float = np.nan) -> Floats:
     """Return part / total, and `empty` where the total is 0."""
     out = np.full(np.broadcast_shapes(part.shape, total.shape), float(empty))
     return np.divide(part, total, out=out, where=total != 0)  # type: ignore[no-any-return]
+
+
+def average(values: Floats, occurs: NDArray[np.bool_]) -> Floats:
+    """Return the mean over classes or labels that occur; the value itself for a binary model."""
+    if values.shape[1] == 1:
+        return values[:, 0]
+    return divide(np.where(occurs, values, 0).sum(axis=1), occurs.sum(axis=1))

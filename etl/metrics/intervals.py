@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainyard.etl.metrics.bins import merge_bins
-from trainyard.etl.metrics.classification import MATRIX, SCORES, Trials, average
-from trainyard.etl.metrics.family import Floats, MetricFamily
+from trainyard.etl.metrics.classification import MATRIX, SCORES, Classification, Trials
+from trainyard.etl.metrics.family import Floats, MetricFamily, average
 from trainyard.etl.metrics.sums import BUCKETS
 
 RESAMPLES = 1000
@@ -44,10 +43,8 @@ def resample_metrics(family: MetricFamily, sums: Mapping[str, Floats]) -> dict[s
         return {}
     small = {name: values for name, values in sums.items() if name not in (MATRIX, SCORES)}
     resampled = _resample_metrics(family, small) if small else {}
-    if SCORES in sums:
-        count = sums[SCORES].shape[1]
-        classes = np.split(sums[SCORES], count, axis=1)
-        areas = [_resample_metrics(family, {SCORES: merge_bins(scores)}) for scores in classes]
+    if SCORES in sums and isinstance(family, Classification):
+        areas = [_resample_metrics(part, {SCORES: scores}) for part, scores in family.split_scores(sums[SCORES])]
         for name in areas[0]:
             values = np.stack([of_class[name] for of_class in areas], axis=1)
             resampled[name] = average(values, ~np.isnan(values))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -122,7 +123,7 @@ class SumAccumulator:
             width = self._get_width(model, statistic)
             numbers = keys // width
             starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-            for start, end in zip(starts, [*starts[1:], len(keys)], strict=True):
+            for start, end in pairwise([*starts, len(keys)]):
                 key = Key(model, statistic, slices[numbers[start]])
                 sums[key] = (keys[start:end] % width, values[start:end])
         return to_table(sums)
@@ -195,7 +196,7 @@ def _split_ranges(sparse: SparseSums) -> Iterator[tuple[int, Integers, Floats]]:
     cells, sums = sparse
     ranges = cells // RANGE_CELLS
     starts = np.flatnonzero(np.diff(ranges, prepend=-1))
-    for start, end in zip(starts, [*starts[1:], len(cells)], strict=True):
+    for start, end in pairwise([*starts, len(cells)]):
         yield int(ranges[start]), cells[start:end], sums[start:end]
 
 

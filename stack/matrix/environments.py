@@ -45,6 +45,8 @@ def prepare_environment(row: Row, folder: Path) -> Path:
     environment = CACHE / "matrix" / get_key(row.python or sys.version, requested, pinned)
     ready = environment / ".ready"
     if not ready.exists():
+        if row.python:
+            find_python(row.python)
         check_disk(shutil.disk_usage(ROOT).free, row.gigabytes)
         requirements, locked = folder / "requirements.in", folder / "requirements.txt"
         compiling = ("pip", "compile", "--no-header", "--no-annotate", "--python", python)
@@ -62,6 +64,18 @@ def prepare_environment(row: Row, folder: Path) -> Path:
             _run_uv(pyenv, "pip", "install", "--python", str(environment), "--reinstall", "--no-deps", *row.last)
         ready.touch()
     return environment
+
+
+def find_python(version: str) -> None:
+    """Check that there is an interpreter of a version.
+
+    Raises:
+        MissingEnvironmentError: There is none.
+    """
+    try:
+        _run_uv({"PYENV_VERSION": version}, "python", "find", version)
+    except MissingEnvironmentError:
+        raise MissingEnvironmentError(f"there is no Python {version} on this machine") from None
 
 
 def check_disk(free: int, gigabytes: int) -> None:

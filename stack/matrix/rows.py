@@ -51,7 +51,8 @@ YARN before 3.3 finds a queue only by its name: write `queue="etl"`, not `root.e
 and a FairScheduler. NameNodes: a pair, of which the active one is killed during the pipeline.""",
     "Java": """The Java of the nodes. Spark 4 needs Java 17, which is shipped in a packed environment. The row expects
 Java where Debian and Ubuntu install it: `apt-get install openjdk-8-jre-headless`.""",
-    "Python": "The quick tests.",
+    "Python": """The quick tests. For 3.14 the requirements resolve, and their packages have wheels, but for four of
+Python alone: pyspark, pyspark-client, hdfs and docopt.""",
     "Spark": """Exports, evaluations, predictions and the data source on local[2], and the pipeline on Hadoop.
 pyspark 4.3.0 is installed over pyspark-client 4.2.0; the package does not allow it, as there is no client 4.3.""",
     "Sources": """Versions of the tables of Delta Lake and Iceberg, whose jars Maven fetches, and Python functions of
@@ -60,7 +61,8 @@ every kind in `prepare` over Delta Lake. Iceberg has no jars for Spark 4.2: its 
 package requires torch 2.10: in 2.6 a checkpoint cannot be written without a process group.""",
     "pandas": "Evaluations, predictions, features, DataFrames of a dataset, and models as MLflow writes them.",
     "Packages": """The lowest versions that the package allows, but for Airflow and its pydantic: exports, evaluations,
-predictions, the trainer and the Airflow side.""",
+predictions, the trainer and the Airflow side. pyspark 4.1 refuses a pandas before 2.2, such as that of the constraints
+of Airflow 3.1.5.""",
     "Airflow": """The tests of the Airflow side, the examples with Airflow's pages, and the pipeline on Hadoop, with a
 worker that is killed. An Airflow has the other packages of its day, as its users have. Before 3.3, Airflow does not
 call `on_kill` of a trigger: the application of a deferred task that is cleared runs on until the next attempt
@@ -115,7 +117,9 @@ def _build_hadoop(version: str) -> Row:
 
 def _build_spark(version: str) -> Row:
     # Both write the same folder, so that both have one version.
-    return Row("Spark", version, SPARK, packages=(f"pyspark=={version}", f"pyspark-client=={version}"), gigabytes=2)
+    return Row(
+        "Spark", version, SPARK, packages=(f"pyspark=={version}", f"pyspark-client=={version}"), minutes=40, gigabytes=2
+    )
 
 
 def _build_airflow(version: str, day: str = "") -> Row:
@@ -143,7 +147,7 @@ ROWS = (
     Row("Java", "8", BARE_NODES, variables={"TRAINYARD_NODE_JAVA": "/usr/lib/jvm/java-8-openjdk-amd64/jre"}),
     *(Row("Python", version, QUICK, python=version, gigabytes=4) for version in ("3.11", "3.12", "3.13", "3.14")),
     _build_spark("4.1.3"),
-    Row("Spark", "4.3.0", SPARK, ("pyspark==4.3.0",), last=("pyspark==4.3.0",), gigabytes=2),
+    Row("Spark", "4.3.0", SPARK, ("pyspark==4.3.0",), last=("pyspark==4.3.0",), minutes=40, gigabytes=2),
     Row("Sources", "delta-4.4.0", DELTA),
     Row("Sources", "iceberg-1.12.0", ICEBERG, ("pyspark==4.1.3", "pyspark-client==4.1.3"), gigabytes=2),
     *(Row("torch", version, TORCH, (f"torch=={version}",), gigabytes=6) for version in ("2.6.0", "2.10.0")),

@@ -76,4 +76,7 @@ class Head:
         """The metrics of this head alone, by name: copies of those that are given, which several heads may share."""
         if isinstance(self.metrics, Mapping):
             return deepcopy(dict(self.metrics))
-        return named_metrics.build_metrics(self.metrics, self.classes, loss_kinds.get_ignored_label(self.loss))
+        return named_metrics.build_metrics(
+            self.metrics, self.classes, loss_kinds.get_ignored_label(self.loss),
+            is_logarithm=loss_kinds.takes_logarithms(self.loss),
+        )  # fmt: skip

@@ -45,3 +45,8 @@ def get_ignored_label(loss: Any) -> int | None:
 def get_function(loss: Any) -> Any:
     """Return the function or module of a loss, which may be a partial of it."""
     return loss.func if isinstance(loss, partial) else loss
+
+
+def takes_logarithms(loss: Any) -> bool:
+    """Return whether the output is the logarithm of what the label is compared with, as that of a Poisson loss is."""
+    return is_any(loss, POISSON) and bool(get_option(loss, "log_input", True))

@@ -1,4 +1,4 @@
-"""Metrics of torchmetrics, by the names that evaluations have."""
+"""The metrics of a recipe by the names that evaluations have."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import TrainyardError
+from trainyard.schemas.specs.metrics import REGRESSION
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -16,12 +17,6 @@ _OF_CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
     "precision": ("MulticlassPrecision", {"average": "macro"}),
     "recall": ("MulticlassRecall", {"average": "macro"}),
     "f1": ("MulticlassF1Score", {"average": "macro"}),
-}
-_OF_NUMBERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "mae": ("MeanAbsoluteError", {}),
-    "mse": ("MeanSquaredError", {}),
-    "rmse": ("MeanSquaredError", {"squared": False}),
-    "r2": ("R2Score", {}),
 }
 
 
@@ -36,7 +31,7 @@ def check_names(names: Sequence[str], classes: int | None, is_binary: bool) -> N
     Raises:
         TrainyardError: One has not.
     """
-    known = [*_OF_CLASSES, *_OF_NUMBERS]
+    known = [*_OF_CLASSES, *REGRESSION]
     for name in names:
         if name not in known:
             raise TrainyardError(
@@ -55,7 +50,9 @@ def check_names(names: Sequence[str], classes: int | None, is_binary: bool) -> N
             )
 
 
-def build_metrics(names: Sequence[str], classes: int | None, ignored: int | None = None) -> dict[str, Metric]:
+def build_metrics(
+    names: Sequence[str], classes: int | None, ignored: int | None = None, *, is_logarithm: bool = False
+) -> dict[str, Metric]:
     """Return metrics of (output, label), by their names.
 
     Precision, recall and F1 are means over the classes that occur.
@@ -64,6 +61,7 @@ def build_metrics(names: Sequence[str], classes: int | None, ignored: int | None
         names: The names, as `check_names` takes them.
         classes: The number of classes, for outputs (rows, classes).
         ignored: The label whose rows do not count.
+        is_logarithm: Whether outputs are logarithms of the numbers that labels are compared with.
     """
     found: dict[str, Metric] = {}
     for name in names:  # the import takes a second, and a node may lack torchmetrics: only where a name asks for it
@@ -72,6 +70,6 @@ def build_metrics(names: Sequence[str], classes: int | None, ignored: int | None
             classification = importlib.import_module("torchmetrics.classification")
             found[name] = getattr(classification, kind)(num_classes=classes, ignore_index=ignored, **options)
         else:
-            kind, options = _OF_NUMBERS[name]
-            found[name] = getattr(importlib.import_module("torchmetrics"), kind)(**options)
+            numbers = importlib.import_module("trainyard.trainer.model.number_metrics")
+            found[name] = numbers.NumberMetric(name, is_logarithm=is_logarithm)
     return found

@@ -54,7 +54,7 @@ def find_snapshot(spark: SparkSession, source: Source) -> Snapshot | None:
     None for a table without versions, and for one that is read with other options: of a branch, of what has changed, or
     at a version that its path names.
     """
-    if {name.lower() for name in source.options} - {name.lower() for name in VERSION_OPTIONS}:
+    if {name.lower() for name in source.reader_options} - {name.lower() for name in VERSION_OPTIONS}:
         return None
     if source.path is not None and _VERSION_OF_PATH.search(source.path):
         return None
@@ -73,7 +73,7 @@ def _read_history(spark: SparkSession, source: Source) -> DataFrame | None:
 
     Those of a source without a version are the current one alone, or the newest first.
     """
-    match source.format.lower() if source.table is None else _find_provider(spark, source.table):
+    match find_format(spark, source):
         case "delta":
             table = source.table or f"delta.`{str(source.path).replace('`', '``')}`"
             history = spark.sql(f"DESCRIBE HISTORY {table}{'' if source.version else ' LIMIT 1'}")
@@ -98,7 +98,9 @@ def _select_version(history: DataFrame, source: Source) -> DataFrame:
     return history.filter(F.col("written_at") <= F.lit(source.version).cast("timestamp"))
 
 
-def _find_provider(spark: SparkSession, table: str) -> str:
-    """Return the format of a table of the catalog, "" for a view."""
-    rows = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").filter("col_name = 'Provider'").collect()
+def find_format(spark: SparkSession, source: Source) -> str:
+    """Return the format of a source in lowercase, "" for a view of the catalog."""
+    if source.table is None:
+        return source.format.lower()
+    rows = spark.sql(f"DESCRIBE TABLE EXTENDED {source.table}").filter("col_name = 'Provider'").collect()
     return rows[-1]["data_type"].lower() if rows else ""

@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from trainyard.errors import TrainyardError, find_java_cause
-from trainyard.etl.jobs.exporting import source_files
+from trainyard.etl.jobs.exporting import appended, snapshots, source_files
 from trainyard.etl.scoring.scan import DatasetScan, select
 from trainyard.files import filesystems
 from trainyard.schemas.specs.source import FORMAT, ReadsSources, Source
@@ -30,8 +30,10 @@ def read(spark: SparkSession, source: Source) -> DataFrame:
     if source.format == FORMAT and source.path is not None:
         rows = DatasetScan(spark, source.path, source.options)
         return select(rows, rows.schema.names)
-    reader = spark.read.options(**source.options)
+    reader = spark.read.options(**source.reader_options)
     try:
+        if source.since:
+            return appended.read(spark, source, snapshots.find_format(spark, source))
         if source.query is not None:
             return spark.sql(source.query)
         if source.table is not None:
@@ -39,6 +41,8 @@ def read(spark: SparkSession, source: Source) -> DataFrame:
         reader = reader.format(source.format)
         frame = reader.load(source.path) if source.path is not None else reader.load()
         return _check_headers(spark, source, frame)
+    except TrainyardError:
+        raise
     except Exception as error:
         raise TrainyardError(_explain(spark, source, error)) from error
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from stack.hadoop.jars import DELTA
 from tests.etl import python_functions
-from tests.etl.jobs.lakehouse import COMPARED, export, use_session
+from tests.etl.jobs.lakehouse import COMPARED, export, read_ids, use_session
 from trainyard.errors import TrainyardError
 from trainyard.etl.jobs.exporting import sources
 from trainyard.etl.jobs.functions import UserFunction
@@ -172,3 +172,51 @@ def test_a_version_that_the_table_never_had_is_an_error_that_names_it(
 ) -> None:
     with pytest.raises(TrainyardError, match=r"the source table orders@9 cannot be read: .*version 9"):
         export(session, tmp_path, {"table": f"{orders}@9"})
+
+
+def test_rows_that_were_added_since_a_version_are_exported_alone(session: Any, orders: str, tmp_path: Path) -> None:
+    """Some of their files have been compacted with older ones."""
+    for start in (100, 110):
+        session.sql(f"INSERT INTO {orders} SELECT id, id / 4 FROM range({start}, {start + 10})")
+    session.sql(f"OPTIMIZE {orders}")
+    session.sql(f"ALTER TABLE {orders} ADD COLUMN city STRING")
+    session.sql(f"INSERT INTO {orders} SELECT id, id / 4, 'Ulm' FROM range(120, 130)")
+    source = {"table": orders, "options": {"since": 2}}
+    result = export(session, tmp_path, source, prepare="tests.etl.prepares:numbers")
+    assert (result.source_versions, read_ids(session, tmp_path)) == ({"source": "7"}, [*range(100, 130)])
+    path = {"format": "delta", "path": str(tmp_path / "orders"), "options": {"since": 2, "versionAsOf": 3}}
+    export(session, tmp_path / "path", path)
+    assert read_ids(session, tmp_path / "path") == [*range(100, 110)]
+
+
+def test_what_deletes_or_changes_rows_since_a_version_is_refused_by_its_number(
+    session: Any, orders: str, tmp_path: Path
+) -> None:
+    message = "the source table orders@2 since 0: version 2 deletes or changes rows, .* Remove since to export the"
+    with pytest.raises(TrainyardError, match=message):
+        export(session, tmp_path, {"table": orders, "options": {"since": 0}})
+
+
+def test_rows_since_a_version_that_is_no_longer_in_the_log_are_refused(
+    session: Any, orders: str, tmp_path: Path
+) -> None:
+    with pytest.raises(TrainyardError, match="since version 9 is not known"):
+        export(session, tmp_path, {"table": orders, "options": {"since": 9}})
+    session.sql(f"ALTER TABLE {orders} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    session.sql(f"INSERT INTO {orders} VALUES (60, 15)")
+    for version in range(4):  # as after delta.logRetentionDuration: version 4 has a checkpoint
+        (tmp_path / f"orders/_delta_log/{version:020}.json").unlink()
+    with pytest.raises(TrainyardError, match=r"since version 2 is not known.* history has expired"):
+        export(session, tmp_path, {"table": orders, "options": {"since": 2}})
+
+
+def test_a_table_to_which_nothing_was_added_since_has_no_rows(session: Any, orders: str, tmp_path: Path) -> None:
+    session.sql(f"ALTER TABLE {orders} SET TBLPROPERTIES ('note' = 'x')")
+    source = Source(format="table", table=orders, options={"since": "2", "versionAsOf": "3"})
+    assert sources.read(session, source).count() == 0
+
+
+def test_since_with_a_time_or_for_another_format_is_refused(session: Any, orders: str, tmp_path: Path) -> None:
+    options = {"since": 0, "timestampAsOf": "2999-01-01"}
+    with pytest.raises(TrainyardError, match="since is for tables of Delta and Iceberg, in their newest version"):
+        export(session, tmp_path, {"format": "delta", "path": str(tmp_path / "orders"), "options": options})

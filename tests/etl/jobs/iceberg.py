@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from stack.hadoop.jars import ICEBERG
-from tests.etl.jobs.lakehouse import COMPARED, export, use_session
+from tests.etl.jobs.lakehouse import COMPARED, export, read_ids, use_session
 from trainyard.errors import TrainyardError
 from trainyard.schemas.datasets import manifest
 
@@ -118,3 +118,36 @@ def test_a_snapshot_that_was_rolled_back_has_a_version(session: Any, orders: str
     assert export(session, tmp_path, {"table": orders}).source_versions == {"source": oldest}
     result = export(session, tmp_path / "newest", {"table": f"{orders}@{newest}"})
     assert (result.rows, result.source_versions) == (60, {"source": newest})
+
+
+def test_rows_that_were_added_since_a_version_are_exported_alone(session: Any, orders: str, tmp_path: Path) -> None:
+    """Some of their files have been compacted with older ones."""
+    since = list_versions(session, orders)[-1]
+    for start in (100, 110):
+        session.sql(f"INSERT INTO {orders} SELECT id, CAST(id AS double) FROM range({start}, {start + 10})")
+    session.sql("CALL lake.system.rewrite_data_files(table => 'sales.orders', options => map('rewrite-all', 'true'))")
+    session.sql(f"INSERT INTO {orders} VALUES (120, 3)")
+    result = export(session, tmp_path, {"table": orders, "options": {"since": since}})
+    newest = list_versions(session, orders)[-1]
+    assert (result.source_versions, read_ids(session, tmp_path)) == ({"source": newest}, [*range(100, 121)])
+    path = f"{session.conf.get('spark.sql.catalog.lake.warehouse')}/sales/orders"
+    source = {"format": "iceberg", "path": path, "options": {"since": since}}
+    assert export(session, tmp_path / "path", source).content_hash == result.content_hash
+
+
+def test_what_deletes_or_changes_rows_since_a_version_is_refused_by_its_number(
+    session: Any, orders: str, tmp_path: Path
+) -> None:
+    oldest, *_, newest = list_versions(session, orders)
+    with pytest.raises(TrainyardError, match=rf"version {newest} \(overwrite\) deletes or changes rows"):
+        export(session, tmp_path, {"table": orders, "options": {"since": oldest}})
+
+
+def test_rows_since_a_version_that_has_expired_are_refused(session: Any, orders: str, tmp_path: Path) -> None:
+    oldest = list_versions(session, orders)[0]
+    session.sql(
+        "CALL lake.system.expire_snapshots(table => 'sales.orders', retain_last => 1, "
+        "older_than => TIMESTAMP '2999-01-01')"
+    )
+    with pytest.raises(TrainyardError, match=f"since version {oldest} is not known.* history has expired"):
+        export(session, tmp_path, {"table": orders, "options": {"since": oldest}})

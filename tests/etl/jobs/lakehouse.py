@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from stack.hadoop.jars import fetch_jars
+from trainyard.etl import register
 from trainyard.etl.jobs.exporting import export as exports
 from trainyard.schemas.results import DatasetResult
 from trainyard.schemas.runs.events import EventLog
@@ -43,3 +44,9 @@ def export(session: Any, folder: Path, source: dict[str, Any], **fields: Any) ->
         shards=2, **fields,
     )  # fmt: skip
     return exports.run(session, spec, EventLog(key.directory, key.task, "driver"))
+
+
+def read_ids(session: Any, folder: Path) -> list[int]:
+    """Return the ids in the exported dataset, sorted."""
+    register(session)
+    return sorted(row["id"] for row in session.read.format("trainyard").load(str(folder / "dataset")).collect())

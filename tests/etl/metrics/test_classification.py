@@ -15,7 +15,7 @@ from torchmetrics.functional import classification as torch_reference
 from tests.etl.metrics.model_metrics import compute_metrics
 from trainyard.errors import TrainyardError
 from trainyard.etl.metrics import intervals
-from trainyard.etl.metrics.classification import MATRIX, build_family
+from trainyard.etl.metrics.classification import MATRIX, SCORES, build_family
 from trainyard.etl.metrics.family import OutputSpec, ScoredRows, divide
 from trainyard.etl.metrics.sums import BUCKETS
 
@@ -144,10 +144,27 @@ def test_average_precision_of_a_few_rows_equals_scikit_learns(data, rows):
     assert metrics["average_precision"] == approx(reference.average_precision_score(truth, logits))
 
 
-def test_average_precision_of_equal_scores_is_that_of_rows_spread_evenly():
-    truth, logits = np.array([1, 1, 0, 0]), np.zeros(4)
-    metrics = compute_metrics(["average_precision"], OutputSpec((), (), 2, "sigmoid"), logits, truth).metrics
-    assert metrics["average_precision"] == approx(1.5 / 2.5), "on average 1.5 positives and 1 negative up to a positive"
+def test_average_precision_of_scores_that_differ_in_one_bin_is_that_of_rows_spread_evenly():
+    sums = np.zeros((1, 1, 2, 512))
+    sums[..., 300] = 2
+    family = build_family(["average_precision"], OutputSpec((), (), 2, "sigmoid"))
+    value = family.compute({SCORES: sums})["average_precision"]
+    assert value == approx(1.5 / 2.5), "on average 1.5 positives and 1 negative up to a positive"
+
+
+@pytest.mark.parametrize("link", ["sigmoid", "none"])
+@pytest.mark.parametrize("share", [0.5, 0.02])
+@pytest.mark.parametrize("distinct", [1, 2, 5, 40, 101])
+def test_average_precision_of_few_different_scores_equals_scikit_learns(distinct, share, link):
+    """Where a threshold takes many rows at once, no order of them is assumed."""
+    rng = np.random.default_rng(distinct)
+    truth = (rng.random(8000) < share).astype(int)
+    scores = rng.normal(size=8000) + 1.5 * truth
+    steps = np.searchsorted(np.quantile(scores, np.linspace(0, 1, distinct + 1)[1:-1]), scores)
+    output = steps / max(distinct - 1, 1) if link == "none" else 0.07 * steps - 4
+    metrics = compute_metrics(["average_precision"], OutputSpec((), (), 2, link), output, truth).metrics
+    tolerance = 1e-9 if distinct <= 40 else 0.003
+    assert metrics["average_precision"] == approx(reference.average_precision_score(truth, output), abs=tolerance)
 
 
 def test_average_precision_without_positives_has_no_value():
@@ -200,10 +217,9 @@ def test_areas_of_each_class_do_not_depend_on_the_scale_of_its_scores():
 @settings(max_examples=20, deadline=None)
 @given(
     rows=st.integers(500, 20_000), positives=st.integers(30, 400), shift=st.sampled_from([0.5, 1.5, 3.0]),
-    scale=st.sampled_from([0.01, 1.0, 20.0]), digits=st.sampled_from([None, 3]), seed=st.integers(0, 9),
+    scale=st.sampled_from([0.01, 1.0, 20.0]), digits=st.sampled_from([None, 3, 1, 0]), seed=st.integers(0, 9),
 )  # fmt: skip
 def test_metrics_of_rare_positives_and_equal_scores_equal_scikit_learns(rows, positives, shift, scale, digits, seed):
-    """Average precision does where scores differ: ours is the mean over orders of equal ones."""
     rng = np.random.default_rng(seed)
     truth = rng.permutation(np.arange(rows) < positives).astype(int)
     logits = scale * (rng.normal(size=rows) + shift * (truth - 0.9))
@@ -217,9 +233,8 @@ def test_metrics_of_rare_positives_and_equal_scores_equal_scikit_learns(rows, po
     assert metrics["log_loss"] == approx(np.logaddexp(0, np.where(truth == 1, -logits, logits)).mean())
     tolerance = 0.003 + 0.3 / positives
     assert metrics["auroc"] == approx(reference.roc_auc_score(truth, logits), abs=tolerance)
-    if len(np.unique(logits)) == rows:
-        precision = reference.average_precision_score(truth, logits)
-        assert metrics["average_precision"] == approx(precision, abs=tolerance)
+    precision = reference.average_precision_score(truth, logits)
+    assert metrics["average_precision"] == approx(precision, abs=tolerance)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainyard.errors import TrainyardError
+from trainyard.etl.metrics import build_families
 from trainyard.etl.metrics import sums as sums_of
-from trainyard.etl.metrics.family import ScoredRows
+from trainyard.etl.metrics.family import OutputSpec, ScoredRows
 from trainyard.etl.metrics.rows import RowCount
 from trainyard.etl.metrics.sums import (
     ALL_ROWS,
@@ -135,3 +136,12 @@ def test_sums_of_slices_are_those_of_their_rows() -> None:
 
 def test_a_table_without_rows_has_the_schema() -> None:
     assert to_table({}).schema == SCHEMA and merge_sums([to_table({})]) == {}
+
+
+def test_a_task_whose_rows_add_nothing_to_a_metric_has_no_sums_of_it() -> None:
+    """All of its labels are those that the loss ignores."""
+    (family,) = build_families(["accuracy"], OutputSpec((2,), (), 2, "softmax", ignored=-100))
+    accumulator = SumAccumulator([(RowCount(), family)])
+    everything = np.full(3, accumulator.number_slice(ALL_ROWS))
+    accumulator.add(0, ScoredRows(np.zeros((3, 2)), np.full(3, -100)), [everything], np.zeros(3, np.int64))
+    assert [key.statistic for key in merge_sums([accumulator.to_table()])] == ["rows"]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn import metrics as reference
-from torch import nn, optim
-from torchmetrics import MeanAbsoluteError
+from torch import Tensor, nn, optim
+from torchmetrics import MeanAbsoluteError, Metric
 
 from trainyard.errors import TrainyardError
 from trainyard.trainer import Recipe
@@ -45,6 +50,75 @@ def test_a_metric_of_classes_is_that_of_scikit_learn(name: str) -> None:
     for part in range(0, len(label), 7):
         metric.update(output[part : part + 7], label[part : part + 7])
     assert metric.compute().item() == pytest.approx(OF_CLASSES[name](label, output.argmax(1)), abs=1e-6)
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.integers(1, 60), shares=st.sampled_from([[0.97, 0.03, 0, 0], [0, 1, 0, 0], [0.4, 0.3, 0.2, 0.1]]),
+    workers=st.integers(1, 4), seed=st.integers(0, 1 << 32),
+)  # fmt: skip
+def test_metrics_of_rows_on_any_workers_are_those_of_scikit_learn(
+    rows: int, shares: list[float], workers: int, seed: int
+) -> None:
+    """Classes are rare or do not occur, outputs are equal, labels are ignored or far from 0, and workers lack rows."""
+    random = np.random.default_rng(seed)
+    label = torch.tensor(np.where(random.random(rows) < 0.1, -100, random.choice(4, rows, p=shares)))
+    output = torch.tensor(random.integers(-1, 2, (rows, 4)), dtype=torch.float32)
+    counted, worker = label != -100, torch.tensor(random.integers(0, workers, rows))
+    number = torch.tensor(random.choice([0, 1e3, -1e6]) + random.normal(size=rows)).float()
+    near = number + torch.tensor(random.normal(size=rows)).float()
+    numbers = build_metrics([*OF_NUMBERS], None)
+    for name, metric in {**build_metrics([*OF_CLASSES], 4, -100), **numbers}.items():
+        rows_of = (near, number) if name in numbers else (output, label)
+        merged = merge([update(deepcopy(metric), *(part[worker == own] for part in rows_of)) for own in range(workers)])
+        if name in numbers:
+            expected = OF_NUMBERS[name](number.double(), near.double()) if rows > 1 or name != "r2" else math.nan
+            assert merged.compute().item() == pytest.approx(expected, rel=1e-9, nan_ok=True), name
+        elif counted.any():
+            expected = OF_CLASSES[name](label[counted], output[counted].argmax(1))
+            assert merged.compute().item() == pytest.approx(expected, abs=1e-6), name
+
+
+def update(metric: Metric, output: Tensor, label: Tensor) -> Metric:
+    """Add rows in two batches, as far as there are some."""
+    for part in (slice(0, 7), slice(7, None)):
+        if len(label[part]):
+            metric.update(output[part], label[part])
+    return metric
+
+
+def merge(workers: list[Metric]) -> Metric:
+    """Return a metric with the states of all workers, as torchmetrics merges them."""
+    first, *_ = workers
+    for name, reduce in first._reductions.items():
+        assert callable(reduce)
+        setattr(first, name, reduce(torch.stack([getattr(worker, name) for worker in workers])))
+    first._update_count = 1
+    return first
+
+
+def test_r2_of_equal_labels_has_no_value() -> None:
+    (metric,) = build_metrics(["r2"], None).values()
+    for part in torch.full((40,), 0.1).split(7):
+        metric.update(part + 1, part)
+    assert metric.compute().isnan()
+
+
+def test_metrics_of_several_numbers_are_means_over_them() -> None:
+    label = torch.randn(50, 3, generator=torch.Generator().manual_seed(3)) * torch.tensor([1, 10, 1000])
+    output = label + torch.tensor([0.5, 1, 30])
+    for name, metric in build_metrics([*OF_NUMBERS], None).items():
+        metric.update(output, label)
+        assert metric.compute().item() == pytest.approx(OF_NUMBERS[name](label.double(), output.double())), name
+
+
+@pytest.mark.parametrize(("loss", "is_logarithm"), [(nn.PoissonNLLLoss(), True), (nn.PoissonNLLLoss(False), False)])
+def test_logarithms_of_rates_are_compared_as_rates(loss: nn.Module, is_logarithm: bool) -> None:
+    rates, label = torch.tensor([1.0, 4, 9]), torch.tensor([2.0, 4, 7])
+    (metric,) = recipe(metrics=["mae"], classes=None, loss=loss).metrics_by_name.values()
+    metric.update(rates.log() if is_logarithm else rates, label)
+    assert metric.compute().item() == pytest.approx(1)
 
 
 @pytest.mark.parametrize("name", OF_NUMBERS)

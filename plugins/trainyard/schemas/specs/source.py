@@ -43,6 +43,8 @@ LAKEHOUSES = ("delta", "iceberg")
 """The formats of tables with versions."""
 VERSION_OPTIONS = ("versionAsOf", "timestampAsOf")
 """The options that choose a version of a table, as Delta and Spark's catalogs have them; Spark ignores their case."""
+SINCE = "since"
+"""The option of a table with versions that names one after which rows were added: only these are read."""
 _TABLE_VERSION = re.compile(r"(?P<table>.+)@(?P<version>\d+)")
 _ENDING = re.compile(r"\.([A-Za-z]\w*)/*$")
 _COMPRESSED = re.compile(r"\.(bz2|gz|lz4|snappy|zst|zstd)/*$")
@@ -121,6 +123,10 @@ class Source(Part):
             raise ValueError(f"format={self.format!r} is not one of spark.read; write {{{self.format!r}: ...}}")
         if self.query and self.options:
             raise ValueError("a query has no options; write them in the query, or register a view in prepare")
+        if self.since and not self.since.isdecimal():
+            raise ValueError(
+                f"since={self.since!r} of the options is not valid; write the number of a version of the table"
+            )
         return self
 
     @property
@@ -134,6 +140,17 @@ class Source(Part):
         options = {name.lower(): value for name, value in self.options.items()} if self.is_table else {}
         return next((options[name] for name in map(str.lower, VERSION_OPTIONS) if name in options), "")
 
+    @property
+    def since(self) -> str:
+        """The version of a table that its options name for the rows that were added later, "" for all rows."""
+        options = {name.lower(): value for name, value in self.options.items()} if self.is_table else {}
+        return options.get(SINCE, "")
+
+    @property
+    def reader_options(self) -> dict[str, str]:
+        """The options that Spark's reader gets."""
+        return {name: value for name, value in self.options.items() if not self.is_table or name.lower() != SINCE}
+
     def at_version(self, version: str) -> Source:
         """Return the source at a version of the table."""
         return self.model_copy(update={"options": {**self.options, VERSION_OPTIONS[0]: version}})
@@ -141,6 +158,7 @@ class Source(Part):
     def describe(self) -> str:
         """Return the format and the path, or the table, with its version, and no options: they may have credentials."""
         version = f"@{self.version}" if self.version else ""
+        version += f" since {self.since}" if self.since else ""
         if self.table is not None:
             return f"table {self.table}{version}"
         return f"{self.format} at {self.path}{version}" if self.path is not None else self.format

@@ -41,3 +41,20 @@ def test_a_source_at_a_version_keeps_its_other_options() -> None:
 def test_two_versions_of_a_table_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="have two versions; write one of them"):
         Source.model_validate({"table": "sales.orders@42", "options": options})
+
+
+@pytest.mark.parametrize("name", ["since", "SINCE"])
+def test_the_version_since_which_rows_are_read_is_no_option_of_the_reader(name: str) -> None:
+    source = Source.model_validate({"table": "sales.orders", "options": {"a": "b", name: 41}}).at_version("42")
+    assert (source.since, source.version, source.reader_options) == ("41", "42", {"a": "b", "versionAsOf": "42"})
+    assert source.describe() == "table sales.orders@42 since 41"
+
+
+def test_since_of_files_is_an_option_of_their_reader() -> None:
+    source = Source(format="trainyard", path="/orders", options={"since": "41"})
+    assert (source.since, source.reader_options) == ("", {"since": "41"})
+
+
+def test_since_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ValidationError, match="since='2026-10-01' of the options is not valid; write the number of a"):
+        Source.model_validate({"table": "sales.orders", "options": {"since": "2026-10-01"}})
