@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stack.local import run_tests
-from stack.local.run_tests import ADDED, NO_BROWSER, NO_HADOOP, NO_HOSTS, SUITES, Suite, main
+from stack.local.run_tests import ADDED, NO_BROWSER, NO_HADOOP, NO_HOSTS, SELECTIONS, SUITES, Suite, main, order_suites
 
 ROOT = Path(__file__).parents[2]
 PYTEST = """#!/bin/sh
@@ -56,6 +56,12 @@ def _has(suite: Suite, folder: str) -> bool:
     """Return whether pytest collects the modules of a folder for a suite."""
     below = [any(f"{folder}/".startswith(f"{path}/") for path in paths) for paths in (suite.paths, suite.without)]
     return below == [True, False]
+
+
+def test_each_selection_runs_all_suites_the_longest_first() -> None:
+    for marker in SELECTIONS:
+        assert sorted(order_suites(marker), key=SUITES.index) == list(SUITES)
+    assert [suite.name for suite in order_suites("full")[:2]] == ["pipelines", "hadoop"]
 
 
 def test_without_a_marker_all_suites_run_without_them(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
