@@ -33,6 +33,7 @@ LANES = [
         "daily 2026-01-02",
         "daily_model 2026-01-02",
         "timeseries",
+        "prices",
         "penguins_islands",
     ],
     ["images", "sequences", "transformer", "gan", "penguins", SWEEP, "penguins_ensemble"],
@@ -125,6 +126,20 @@ def test_the_future_is_forecast_from_the_past(run: Run) -> None:
     series = pd.read_csv(ROOT / "dags/timeseries/sunspots.csv", index_col="year")["sunspots"]
     persistence = series.diff().abs()[years["test"].tolist()].mean()
     assert outputs["evaluate"]["metrics"]["mae"] < 0.8 * persistence
+
+
+def test_prices_of_later_months_follow_from_two_tables(run: Run) -> None:
+    _, outputs = run("prices")
+    computers = pd.read_csv(ROOT / "dags/prices/computers.csv")
+    assert outputs["export"]["splits"] == {
+        "train": (computers.month < "1995-04").sum(),
+        "validation": computers.month.between("1995-04", "1995-06").sum(),
+        "test": (computers.month >= "1995-07").sum(),
+    }
+    assert set(outputs["export"]["unseen"]) == {"brand", "cd", "speakers", "screen"}
+    error = (computers[computers.month >= "1995-07"].price - computers[computers.month < "1995-04"].price.mean()).abs()
+    assert outputs["evaluate"]["metrics"]["mae"] < 0.6 * error.mean(), "the mean price is a trivial prediction"
+    assert outputs["evaluate"]["metrics"]["r2"] > 0.6
 
 
 def test_a_generator_draws_digits_like_the_real_ones(run: Run) -> None:

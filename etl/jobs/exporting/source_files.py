@@ -60,14 +60,15 @@ def describe_hidden(spark: SparkSession, source: Source, folders: Iterable[str] 
     Args:
         spark: The session.
         source: The source.
-        folders: Folders of the source, beside its path.
+        folders: Folders of files of the source. What is beside a file that its path names is no part of it.
     """
     hadoop, conf = spark._jvm.org.apache.hadoop.fs, spark._jsparkSession.sessionState().newHadoopConf()
     is_hidden, top = hadoop.GlobFilter(_HIDDEN), hadoop.Path(source.path)
     of_path = list(top.getFileSystem(conf).globStatus(top) or ())
     found = [status for status in of_path if status.isFile() and is_hidden.accept(status.getPath())]
     of_path = [status.getPath().toString() for status in of_path[:MAX_FILES] if status.isDirectory()]
-    for folder in map(hadoop.Path, dict.fromkeys([*of_path, *folders])):
+    inside = [folder for folder in folders if any(f"{folder}/".startswith(f"{path}/") for path in of_path)]
+    for folder in map(hadoop.Path, dict.fromkeys([*of_path, *inside])):
         found += folder.getFileSystem(conf).listStatus(folder, is_hidden)
     names = sorted(status.getPath().getName() for status in found)
     selected = source.options.get("pathGlobFilter", "*")

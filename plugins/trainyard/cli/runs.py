@@ -185,7 +185,7 @@ def _figures(output: dict[str, Any]) -> list[str]:
     figures = []
     for name, value in output.items():
         if isinstance(value, dict):
-            figures += _figures(value)
+            figures += [f"{name} {figure}" if name == "unseen" else figure for figure in _figures(value)]
         elif isinstance(value, float):
             figures.append(f"{name} {value:.4g}")
         elif isinstance(value, int):

@@ -62,6 +62,11 @@ def test_each_stage_is_a_line_in_the_order_of_their_starts(tmp_path: Path, show:
     assert lines[3].endswith("no column y")
 
 
+def test_values_that_no_training_row_has_are_said_to_be_so(tmp_path: Path, show: Show) -> None:
+    save(tmp_path, "r1", "export", 10.0, unseen={"city": 0.25, "store": 0.0})
+    assert "unseen city 0.25, unseen store 0" in show(f"{tmp_path}/runs/toy/r1")
+
+
 def test_what_was_trained_is_below_the_stages(tmp_path: Path, show: Show) -> None:
     directory = f"{tmp_path}/runs/toy/r1"
     save(tmp_path, "r1", "train", 20.0, optimizers=["SGD(lr=0.1)"], rows=40)

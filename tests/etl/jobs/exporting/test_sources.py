@@ -129,6 +129,13 @@ def test_files_that_spark_takes_for_hidden_are_counted_and_one_is_named(spark, t
     assert "for example '_ä.parquet'" not in sources.find_warnings(spark, selected, sources.read(spark, selected))[0]
 
 
+def test_what_is_beside_the_file_of_a_source_is_not_missed(spark, tmp_path):
+    for name in ("a.parquet", "_b.parquet", ".c.parquet"):
+        pq.write_table(pa.table({"x": range(9)}), tmp_path / name)
+    source = Source(format="parquet", path=str(tmp_path / "a.parquet"))
+    assert sources.find_warnings(spark, source, sources.read(spark, source)) == []
+
+
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
 def test_columns_that_the_first_file_does_not_have_are_named(spark, tmp_path, kind):
     frames = [spark.range(2, numPartitions=1)] * 2 + [spark.range(2).selectExpr("id", "id as `größe`", "'b' as ID2")]
