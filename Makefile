@@ -28,10 +28,10 @@ ui: $(READY) ## start a local Airflow with the DAGs and connections ready; print
 	@stack/local/ui.sh
 
 cluster: $(READY) ## start a Hadoop of seven daemons on this machine: HDFS, and YARN with two labeled nodes
-	@$(VENV)/bin/python -m stack.hadoop.cluster start
+	@$(VENV)/bin/python -m stack.hadoop start
 
 cluster-stop: $(READY) ## end that Hadoop
-	@$(VENV)/bin/python -m stack.hadoop.cluster stop
+	@$(VENV)/bin/python -m stack.hadoop stop
 
 cluster-demo: cluster ## run the digits pipeline on it, and show which containers ran where
 	@stack/hadoop/demo.sh digits
@@ -126,7 +126,7 @@ lock: $(READY) ## compile requirements*.in to requirements*.txt, for all version
 	done
 
 clean: ## remove what runs and checks left behind; the environment stays
-	[ ! -e .run/hadoop/cluster.json ] || $(VENV)/bin/python -m stack.hadoop.cluster stop
+	[ ! -e .run/hadoop/cluster.json ] || $(VENV)/bin/python -m stack.hadoop stop
 	rm -rf .run build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 

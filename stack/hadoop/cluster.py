@@ -1,10 +1,4 @@
-"""Run a real Hadoop on this machine, without containers.
-
-    python -m stack.hadoop.cluster start|wait|stop|status --home DIR
-
-`start` creates the cluster if there is none, starts its daemons, and returns when every node has registered with its
-label, as does `wait`; `stop` ends all daemons. With `--kerberos` a new cluster requires Kerberos for HDFS, YARN and
-their pages.
+"""A real Hadoop on this machine, without containers.
 
 Without Kerberos, HDFS has a superuser of its own and checks permissions, and NodeManagers run as another user than the
 one who submits, as on most clusters. The latter needs root: a line says so if it is not possible.
@@ -15,22 +9,16 @@ can run at the same time. Source `HOME/env.sh` to submit applications to a clust
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import grp
-import importlib.util
 import json
 import os
-import pwd
-import random
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -39,7 +27,7 @@ from typing import Any
 import requests
 from requests.auth import AuthBase
 
-from stack.hadoop import config
+from stack.hadoop import config, web
 from stack.hadoop.config import (
     CONTAINER_USER,
     DAEMONS,
@@ -61,6 +49,7 @@ from stack.hadoop.config import (
 )
 from stack.hadoop.jars import fetch_jars
 from stack.hadoop.kerberos import Kdc
+from stack.hadoop.processes import build_user_switch, find_free_ports, get_start_time, reap, wait_until
 
 FOLDER = Path(__file__).parent
 HOST = "localhost"
@@ -107,7 +96,7 @@ class Cluster:
             raise SystemExit(f"{home} has files, but no complete cluster; remove the folder, or choose another.")
         fetch_jars()
         home.mkdir(parents=True, exist_ok=True)
-        ports = _find_free_ports([*config.list_ports(standbys), *(["kdc"] if kerberos else [])])
+        ports = find_free_ports([*config.list_ports(standbys), *(["kdc"] if kerberos else [])])
         cluster = cls._build(home, ports)
         if cluster.kdc:
             cluster.kdc.create()
@@ -128,7 +117,7 @@ class Cluster:
         loopback = dict.fromkeys(
             ("spark.yarn.appMasterEnv.SPARK_LOCAL_IP", "spark.executorEnv.SPARK_LOCAL_IP"), "127.0.0.1"
         )
-        (cluster.conf_dir(None) / "spark-defaults.conf").write_text(build_spark_defaults(loopback))
+        (cluster.conf_dir(None) / "spark-defaults.conf").write_text(config.build_local_spark_defaults(loopback))
         (home / "env.sh").write_text(cluster.build_environment_script())
         (home / "cluster.json").write_text(json.dumps({"ports": cluster.ports}))
         return cluster
@@ -240,7 +229,7 @@ class Cluster:
             environment = self.build_daemon_environment(self.daemons[name])
             return subprocess.run(command, env=environment, cwd=self.home, capture_output=True).returncode == 0
 
-        if not _wait_until(TIMEOUT_SECONDS, succeeds):
+        if not wait_until(TIMEOUT_SECONDS, succeeds):
             raise SystemExit(f"{name} does not become active; see {self.home}/log/{name}.log")
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
@@ -250,9 +239,9 @@ class Cluster:
             return
         os.kill(pid, number)
         # A NodeManager that searches for its ResourceManager ignores SIGTERM for minutes.
-        if not _wait_until(10, lambda: self.get_pid(name) is None):
+        if not wait_until(10, lambda: self.get_pid(name) is None):
             os.kill(pid, signal.SIGKILL)
-            _wait_until(TIMEOUT_SECONDS, lambda: self.get_pid(name) is None)
+            wait_until(TIMEOUT_SECONDS, lambda: self.get_pid(name) is None)
 
     def stop(self) -> None:
         """End all daemons and the processes that they started."""
@@ -265,8 +254,8 @@ class Cluster:
         if not file.exists():
             return None
         pid, started = file.read_text().split()
-        _reap(int(pid))
-        return int(pid) if _get_start_time(int(pid)) == started else None
+        reap(int(pid))
+        return int(pid) if get_start_time(int(pid)) == started else None
 
     def wait(self) -> None:
         """Wait until every DataNode and NodeManager has registered, the latter with their labels.
@@ -288,10 +277,11 @@ class Cluster:
     def find_problem(self) -> str:
         """Return what is missing until the cluster is up, an empty string if nothing is."""
         try:
-            state = self._get_bean("namenode.http", "Hadoop:service=NameNode,name=FSNamesystemState")
+            url, beans = self.get_url("namenode.http"), "Hadoop:service=NameNode,name="
+            state = web.get_bean(url, f"{beans}FSNamesystemState", self._auth)
             if state["NumLiveDataNodes"] < len(DATA_NODES):
                 return f"{state['NumLiveDataNodes']} of {len(DATA_NODES)} DataNodes"
-            if mode := self._get_bean("namenode.http", "Hadoop:service=NameNode,name=NameNodeInfo")["Safemode"]:
+            if mode := web.get_bean(url, f"{beans}NameNodeInfo", self._auth)["Safemode"]:
                 return str(mode)
             if not self._add_directories():
                 return "no active NameNode"
@@ -308,7 +298,7 @@ class Cluster:
 
     def query_yarn(self, path: str, **query: str) -> Any:
         """Return the answer of the active ResourceManager's REST interface at `path`."""
-        return self._get(f"{self._get_active_url()}/ws/v1/cluster/{path}", query | {"user.name": USER})
+        return web.get(f"{self._get_active_url()}/ws/v1/cluster/{path}", query | {"user.name": USER}, self._auth)
 
     def _get_active_url(self) -> str:
         """Return the URL of the active ResourceManager; of the first, if none of a pair is."""
@@ -316,14 +306,15 @@ class Cluster:
         for name in names[1:]:
             with contextlib.suppress(requests.RequestException):
                 url = self.get_url(f"{name}.http")
-                if self._get(f"{url}/ws/v1/cluster/info", {"user.name": USER})["clusterInfo"]["haState"] == "ACTIVE":
+                info = web.get(f"{url}/ws/v1/cluster/info", {"user.name": USER}, self._auth)["clusterInfo"]
+                if info["haState"] == "ACTIVE":
                     return url
         return self.get_url(f"{names[0]}.http")
 
     def _start_kdc(self) -> None:
         if self.kdc:
             self._start("kdc", self.kdc.command, self._base_environment())
-            if not _wait_until(TIMEOUT_SECONDS, self.kdc.log_in):
+            if not wait_until(TIMEOUT_SECONDS, self.kdc.log_in):
                 raise SystemExit(f"the KDC issues no ticket; see {self.home}/log/kdc.log")
 
     def _start(self, name: str, command: list[str], environment: Mapping[str, str]) -> None:
@@ -334,7 +325,7 @@ class Cluster:
                 command, env=environment, cwd=self.home, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
-        (self.home / "pid" / name).write_text(f"{process.pid} {_get_start_time(process.pid)}")
+        (self.home / "pid" / name).write_text(f"{process.pid} {get_start_time(process.pid)}")
 
     def build_daemon_environment(self, daemon: Daemon) -> dict[str, str]:
         """Return the environment of a daemon, which containers inherit from NodeManagers: no user's ticket is in it."""
@@ -374,12 +365,12 @@ class Cluster:
         if self.kdc:
             return True
         status = "Hadoop:service=NameNode,name=NameNodeStatus"
-        ports = [f"{name}.http" for name in self.daemons if name in (NAME_NODE.name, STANDBY_NAME_NODE.name)]
-        active = next((port for port in ports if self._get_bean(port, status)["State"] == "active"), None)
+        pair = (NAME_NODE.name, STANDBY_NAME_NODE.name)
+        urls = [self.get_url(f"{name}.http") for name in self.daemons if name in pair]
+        active = next((url for url in urls if web.get_bean(url, status, self._auth)["State"] == "active"), None)
         for path, (owner, mode) in DIRECTORIES.items() if active else ():
             for operation in ({"op": "MKDIRS", "permission": str(mode)}, {"op": "SETOWNER", "owner": owner}):
-                url = f"{self.get_url(str(active))}/webhdfs/v1{path}"
-                requests.put(url, params=operation | {"user.name": SUPERUSER}, timeout=5).raise_for_status()
+                web.put(f"{active}/webhdfs/v1{path}", operation | {"user.name": SUPERUSER})
         return active is not None
 
     def _add_label(self) -> None:
@@ -387,17 +378,7 @@ class Cluster:
         if PARTITION not in [label["name"] for label in (labels if isinstance(labels, list) else [labels])]:
             url = f"{self._get_active_url()}/ws/v1/cluster/add-node-labels"
             body: Any = {"nodeLabelInfo": [{"name": PARTITION, "exclusivity": True}]}
-            response = requests.post(url, params={"user.name": USER}, json=body, auth=self._auth, timeout=5)
-            response.raise_for_status()
-
-    def _get_bean(self, port: str, name: str) -> dict[str, Any]:
-        return dict(self._get(f"{self.get_url(port)}/jmx", {"qry": name})["beans"][0])
-
-    def _get(self, url: str, query: dict[str, str]) -> Any:
-        headers = {"Accept": "application/json"}
-        response = requests.get(url, params=query, headers=headers, auth=self._auth, timeout=5)
-        response.raise_for_status()
-        return response.json(object_pairs_hook=_merge_entries)
+            web.post(url, USER, body, self._auth)
 
     @property
     def _auth(self) -> AuthBase | None:
@@ -410,7 +391,7 @@ class Cluster:
 
     def build_command(self, daemon: Daemon, *arguments: str) -> list[str]:
         """Return the command of a daemon."""
-        as_user = _build_user_switch() if isinstance(daemon, NodeManager) and self._switches_user else []
+        as_user = build_user_switch(CONTAINER_USER) if isinstance(daemon, NodeManager) and self._switches_user else []
         return [
             *as_user,
             shutil.which("java") or "java",
@@ -423,99 +404,3 @@ class Cluster:
             command = self.build_command(daemon, *arguments)
             environment = self.build_daemon_environment(daemon)
             subprocess.run(command, env=environment, cwd=self.home, stdout=log, stderr=log, check=True)
-
-
-def _build_user_switch() -> list[str]:
-    """Return the beginning of a command that runs as `CONTAINER_USER`.
-
-    That user may read all files, because the Python of this checkout may be in a folder of the user who submits.
-    """
-    group = grp.getgrgid(pwd.getpwnam(CONTAINER_USER).pw_gid).gr_name
-    capability = "+dac_read_search"
-    return [
-        "setpriv", f"--reuid={CONTAINER_USER}", f"--regid={group}", "--clear-groups", f"--inh-caps={capability}",
-        f"--ambient-caps={capability}",
-    ]  # fmt: skip
-
-
-def build_spark_defaults(additional: Mapping[str, str]) -> str:
-    """Return the defaults of each submission: Spark's jars, and a stub of nvidia-smi, are on each node."""
-    pyspark = importlib.util.find_spec("pyspark")
-    if pyspark is None or not pyspark.submodule_search_locations:
-        raise SystemExit("pyspark is not installed for this Python; use that of the environment (.venv/bin/python).")
-    path = f"{FOLDER / 'bin'}:{os.defpath}:/usr/local/bin"
-    return config.build_spark_defaults(
-        Path(pyspark.submodule_search_locations[0]), {**additional, "spark.executorEnv.PATH": path}
-    )
-
-
-def _find_free_ports(names: list[str]) -> dict[str, int]:
-    """Return ports that nothing listens on, below the range of outgoing connections."""
-    candidates = iter(random.sample(range(20000, 32000), 12000))
-    return {name: next(port for port in candidates if _is_free(port)) for name in names}
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
-def _get_start_time(pid: int) -> str:
-    """Return when a process started, in clock ticks; empty if it has ended. Start and id identify a process."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-    return "" if fields[0] in "XZ" else fields[19]
-
-
-def _reap(pid: int) -> None:
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
-
-
-def _merge_entries(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON. Hadoop before 3.5 writes a map as repeated keys `entry`, which become a list."""
-    entries = [value for name, value in pairs if name == "entry"]
-    return dict(pairs) | ({"entry": entries} if len(entries) > 1 else {})
-
-
-def _wait_until(seconds: float, condition: Callable[[], object]) -> bool:
-    """Wait until the condition is true; return whether it was within `seconds`."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.1)
-    return False
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("start", "wait", "stop", "status"))
-    parser.add_argument("--home", type=Path, default=Path(".run/hadoop"), help="folder of the cluster")
-    parser.add_argument("--kerberos", action="store_true", help="a new cluster requires Kerberos")
-    arguments = parser.parse_args()
-    home = arguments.home.resolve()
-    if arguments.command == "start":
-        cluster = Cluster.open(home) if (home / "cluster.json").exists() else Cluster.create(home, arguments.kerberos)
-        cluster.start()
-        cluster.wait()
-        print(f"ResourceManager {cluster.get_url('resourcemanager.http')}  NameNode {cluster.get_url('namenode.http')}")
-        print(f"source {home}/env.sh to submit applications")
-    elif not (home / "cluster.json").exists():
-        raise SystemExit(f"there is no cluster in {home}; create one with start")
-    elif arguments.command == "wait":
-        Cluster.open(home).wait()
-    elif arguments.command == "stop":
-        Cluster.open(home).stop()
-    else:
-        print(Cluster.open(home).find_problem() or "up")
-
-
-if __name__ == "__main__":
-    main()

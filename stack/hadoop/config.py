@@ -11,6 +11,8 @@ and two in the exclusive partition `gpu`. The queue `etl` is open to all users a
 from __future__ import annotations
 
 import getpass
+import importlib.util
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,6 +175,17 @@ def build_spark_defaults(pyspark: Path, additional: Mapping[str, str]) -> str:
         "spark.executor.extraJavaOptions": START_QUICKLY,
     }
     return "".join(f"{name} {value}\n" for name, value in {**settings, **additional}.items())
+
+
+def build_local_spark_defaults(additional: Mapping[str, str]) -> str:
+    """Return the defaults of each submission: Spark's jars, and a stub of nvidia-smi, are on each node."""
+    pyspark = importlib.util.find_spec("pyspark")
+    if pyspark is None or not pyspark.submodule_search_locations:
+        raise SystemExit("pyspark is not installed for this Python; use that of the environment (.venv/bin/python).")
+    path = f"{Path(__file__).parent / 'bin'}:{os.defpath}:/usr/local/bin"
+    return build_spark_defaults(
+        Path(pyspark.submodule_search_locations[0]), {**additional, "spark.executorEnv.PATH": path}
+    )
 
 
 def _get_host(address: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from stack.hadoop import config
-from stack.hadoop.cluster import Cluster, build_spark_defaults
+from stack.hadoop.cluster import Cluster
 from stack.hadoop.config import NAME_NODE, Properties
 from stack.hosts.bed import ROOT
 from stack.hosts.host import Host
@@ -60,7 +60,7 @@ class HostedHadoop:
 
     def wait(self) -> None:
         """Wait until all DataNodes and NodeManagers have registered."""
-        program = ("-m", "stack.hadoop.cluster", "wait", "--home", str(self.cluster.home))
+        program = ("-m", "stack.hadoop", "wait", "--home", str(self.cluster.home))
         self.hosts[GATEWAY].run(sys.executable, *program, folder=ROOT)
 
     def reboot(self, host: str) -> None:
@@ -92,7 +92,7 @@ def run_hadoop(
             file = cluster.conf_dir(daemon) / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
-    (cluster.conf_dir(None) / "spark-defaults.conf").write_text(build_spark_defaults({}))
+    (cluster.conf_dir(None) / "spark-defaults.conf").write_text(config.build_local_spark_defaults({}))
     (home / "env.sh").write_text(cluster.build_environment_script())
     (home / "cluster.json").write_text(json.dumps({"ports": ports, "hosts": dict(places)}))
     for host in hosts.values():
