@@ -94,7 +94,7 @@ def main(lifeline: int, failure: str, grace_seconds: float) -> None:
         if isinstance(end.code, str):
             _write(failure, Outcome(start.rank, "", 0, "failed", error=f"{start.module} ended: {end.code}"))
         elif end.code:
-            _find_exit_mark(Path(failure)).touch()
+            _find_exit_mark(Path(failure)).write_text(str(end.code if isinstance(end.code, int) else 1))
         raise
     except BaseException as error:
         if isinstance(error, FileNotFoundError) and "." not in start.module:
@@ -117,8 +117,14 @@ def has_failed(failure: Path) -> bool:
     return failure.exists() or _find_exit_mark(failure).exists()
 
 
+def read_exit_status(failure: Path) -> int | None:
+    """Return the status with which a script has called `sys.exit`, None if it has not."""
+    mark = _find_exit_mark(failure)
+    return int(mark.read_text() or 1) & 0xFF if mark.exists() else None
+
+
 def _find_exit_mark(failure: Path) -> Path:
-    """Return the file that says that a script ends with an exit status other than 0."""
+    """Return the file with the exit status of a script that ends with another one than 0."""
     return failure.with_name("exits")
 
 

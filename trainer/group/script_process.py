@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from trainyard.errors import TrainyardError
 from trainyard.trainer.group.outcome import Outcome
-from trainyard.trainer.group.script_main import CHECK_SECONDS, Start, has_failed, read_failure
+from trainyard.trainer.group.script_main import CHECK_SECONDS, Start, has_failed, read_exit_status, read_failure
 
 CODE = "from trainyard.trainer.group.script_main import main; main({lifeline}, {failure!r}, {grace_seconds})"
 
@@ -139,6 +139,8 @@ class ScriptProcess:
         status = self._process.returncode
         if status == 0:
             return None
+        if status < 0 and not self._was_ended:  # it was killed while it cleaned up, perhaps
+            status = read_exit_status(self._failure) or status
         if failure := read_failure(self._failure):
             return failure
         if self._was_stopped:

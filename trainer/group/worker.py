@@ -119,9 +119,10 @@ def _train(
         epoch_models=spec.epoch_models,
         **spec.options.model_dump(),
     )  # fmt: skip
-    if trackers:
+    registered: list[str] = []
+    if trackers and result.artifact:
         current.enter(Phase.WRITE_MODEL)
-    registered = tracking.register(trackers, result.formats)
+        registered = tracking.register(trackers, result.formats, result.artifact.weights_sha256)
     return _build_result(spec, manifest, world, result) | {"registered_models": registered}
 
 

@@ -19,7 +19,7 @@ from trainyard.files import storage, uris
 from trainyard.files.retries import replace_file
 from trainyard.schemas.specs.job import GroupSpec, TrackerOptions
 from trainyard.schemas.specs.task_key import TaskKey
-from trainyard.trainer.measuring.model_registry import register_model
+from trainyard.trainer.measuring.model_registry import TIMEOUT, register_model, wait_for_uploads
 
 RUN_TAG = "trainyard.run"
 HTTP_DEFAULTS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
@@ -119,19 +119,20 @@ def send(trackers: Iterable[Tracker], points: Sequence[Point]) -> None:
             print(f"{type(tracker).__name__} failed, and gets no more metrics of this run: {error}", flush=True)
 
 
-def register(trackers: Iterable[Tracker], formats: Mapping[str, str]) -> list[str]:
+def register(trackers: Iterable[Tracker], formats: Mapping[str, str], weights: str) -> list[str]:
     """Register a model in the trackers that have a registered model, and return its versions.
 
     Args:
         trackers: The trackers.
         formats: The URI of the model by format.
+        weights: The sha256 of its weights.
 
     Raises:
         TrainyardError: A server refuses the model.
         UnavailableError: A server does not answer.
     """
     registering = [each for each in trackers if isinstance(each, MLflow) and each.registered_model_name]
-    return [each.register(formats["mlflow"]) for each in registering]
+    return [each.register(formats["mlflow"], weights) for each in registering]
 
 
 def finish(trackers: Iterable[Tracker], succeeded: bool) -> None:
@@ -272,11 +273,12 @@ class MLflow(Tracker):
                 self._unsent.clear()
                 print(f"MLflow refuses the metrics of epoch {points[-1][0]}: {error}", flush=True)
 
-    def register(self, directory: str) -> str:
+    def register(self, directory: str, weights: str) -> str:
         """Register a model, and return the URI of its version.
 
         Args:
             directory: The URI of the model in MLflow's format.
+            weights: The sha256 of its weights.
 
         Raises:
             TrainyardError: The server refuses the model.
@@ -286,7 +288,8 @@ class MLflow(Tracker):
 
         assert self.registered_model_name
         try:
-            return register_model(self._client, self._send(), self.registered_model_name, directory)
+            with wait_for_uploads(HTTP_DEFAULTS[TIMEOUT]):
+                return register_model(self._client, self._send(), self.registered_model_name, directory, weights)
         except (MlflowException, OSError) as error:
             kind = UnavailableError if _has_no_answer(error) else TrainyardError
             raise kind(

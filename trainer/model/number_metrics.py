@@ -24,12 +24,12 @@ class NumberMetric(Metric):
     """
 
     full_state_update = True
-    moments: Tensor
+    moments: list[Tensor] | Tensor
 
     def __init__(self, name: str, *, is_logarithm: bool = False) -> None:
         super().__init__()
         self.name, self.is_logarithm = name, is_logarithm
-        self.add_state("moments", torch.zeros(5, 1, dtype=torch.float64), dist_reduce_fx=merge_moments)
+        self.add_state("moments", [], dist_reduce_fx="cat")  # a worker without rows does not know how many numbers
 
     @property
     def higher_is_better(self) -> bool:  # type: ignore[override]
@@ -46,11 +46,17 @@ class NumberMetric(Metric):
         mean = label.mean(dim=0)
         sums = [error.abs().sum(dim=0), (error**2).sum(dim=0), mean, ((label - mean) ** 2).sum(dim=0)]
         own = torch.stack([torch.full_like(mean, len(label)), *sums])
-        self.moments = merge_moments(torch.stack([self.moments.expand_as(own), own]))
+        self.moments = [merge_moments(torch.stack([*self._list_parts(), own]))[None]]
 
     def compute(self) -> Tensor:
         """Return the metric over all rows."""
-        return _METRICS[self.name](self.moments).mean()
+        parts = self._list_parts()
+        return _METRICS[self.name](merge_moments(torch.stack(parts))).mean() if parts else torch.tensor(torch.nan)
+
+    def _list_parts(self) -> list[Tensor]:
+        """Return the moments of each worker, (5, numbers), or of this one while they are not gathered."""
+        gathered = self.moments if isinstance(self.moments, Tensor) else [one for part in self.moments for one in part]
+        return list(gathered)
 
 
 def merge_moments(parts: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -21,6 +22,13 @@ class Loop(Protocol):
 
     def backward(self, loss: Tensor, batch: Batch, **options: Any) -> Tensor:
         """Add the gradient of a loss."""
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether networks are, so that all workers have as many parts, some of them without rows."""
+
+    def leave_out_rows(self) -> AbstractContextManager[None]:
+        """Return the context of the passes of a part without rows."""
 
     def add_means(self, batch: Batch, means: Mapping[str, Tensor | float]) -> None:
         """Add means of the rows of a batch to the metrics of the epoch."""
@@ -75,15 +83,18 @@ class Batch(Mapping[str, Tensor]):
             count: The number of parts, if there are as many rows; by default the option `micro_batches`, or more in a
                 group that is smaller than it was.
 
-        Each part has as many calls of `backward`, in the same order.
+        Each part has as many calls of `backward`, in the same order. With `strategy="fsdp"` all workers have as many
+        parts: `rows` of some may be 0.
         """
-        pieces = list(split_batch(dict(self.columns), self.rows, self.loop.count_parts(count), exactly=False))
+        exactly = self.loop.is_sharded
+        pieces = list(split_batch(dict(self.columns), self.rows, self.loop.count_parts(count), exactly))
         first_row, seed = self.first_row, self._count_draw()
         for number, (rows, columns) in enumerate(pieces, start=1):
             is_last = self.is_last and number == len(pieces)
-            yield replace(
-                self, columns=columns, rows=rows, first_row=first_row, is_last=is_last, seed=seed, _draws=0
-            )  # fmt: skip
+            with self.loop.leave_out_rows() if self.rows and not rows else nullcontext():
+                yield replace(
+                    self, columns=columns, rows=rows, first_row=first_row, is_last=is_last, seed=seed, _draws=0
+                )  # fmt: skip
             first_row += rows
 
     def backward(self, loss: Tensor, **options: Any) -> Tensor:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from weakref import ReferenceType, ref
 
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.strategies import FSDP as FSDPOptions  # noqa: N811
 from trainyard.schemas.specs.strategies import StrategyOptions
 from trainyard.trainer.checkpointing.checkpoints import Position
@@ -19,7 +22,7 @@ from trainyard.trainer.run.gradients.reduction import GradientReducer
 from trainyard.trainer.run.hooks import undo_buffers
 from trainyard.trainer.run.replicas import Replicas
 from trainyard.trainer.strategies.base import broadcast_buffers
-from trainyard.trainer.strategies.fsdp import FSDP
+from trainyard.trainer.strategies.fsdp import FSDP, check_wrap
 from trainyard.trainer.strategies.local import broadcast_weights
 from trainyard.trainer.world import World
 
@@ -48,6 +51,7 @@ class Networks:
         self._world, self._phases, self._strategy = world, phases, strategy
         self._networks = nn.ModuleList()
         self._shardings: list[FSDP] = []
+        self._whole, self._classes = dict[int, ReferenceType[nn.Parameter]](), set[str]()
         self._replicas: Replicas | None = None
         self.are_sharded = isinstance(strategy, FSDPOptions) and world.size > 1
         self.reducer = GradientReducer(world, phases.on_communication)
@@ -60,26 +64,54 @@ class Networks:
 
     def add(self, network: nn.Module) -> None:
         """Add a network, which is moved to the device of this worker with the weights of rank 0, and sharded."""
-        if self.are_sharded and isinstance(self._strategy, FSDPOptions):
-            sharding = FSDP(self._strategy, self._world)
-            self._networks.append(sharding.wrap_model(network, self._phases.on_communication))
-            self._shardings.append(sharding)
+        if self.are_sharded:
+            self._shard(network)
             return
         network.to(self._world.device)
         broadcast_weights(network, self._world)
         self._networks.append(network)
         self.reducer.add(network)
 
+    def _shard(self, network: nn.Module) -> None:
+        assert isinstance(self._strategy, FSDPOptions)
+        if any(network is known for known in self._networks):
+            return
+        parameters = list(network.parameters())
+        if any(isinstance(parameter, DTensor) or self._was_sharded(parameter) for parameter in parameters):
+            raise TrainyardError(
+                f"strategy='fsdp': the {type(network).__name__} that run.prepare() or run.model() got shares "
+                "parameters with another network that is sharded already. Give it the outermost network alone, or "
+                "write strategy='allreduce'."
+            )
+        self._whole |= {id(parameter): ref(parameter) for parameter in parameters}
+        self._classes.update(type(module).__name__ for module in network.modules())
+        sharding = FSDP(self._strategy, self._world, is_of_loop=True)
+        self._networks.append(sharding.wrap_model(network, self._phases.on_communication))
+        self._shardings.append(sharding)
+
+    def _was_sharded(self, parameter: nn.Parameter) -> bool:
+        """Return whether a parameter was replaced by one of shards."""
+        known = self._whole.get(id(parameter))
+        return known is not None and known() is parameter
+
     def begin_step(self, has_rows: bool) -> AbstractContextManager[None]:
         """Return the context of the passes of a step: one without rows changes no gradients and no buffers."""
         for sharding in self._shardings:
             sharding.micro_batch(last=True)
-        if has_rows:
-            return nullcontext()
+        return nullcontext() if has_rows else self.leave_out_rows()
+
+    def leave_out_rows(self) -> AbstractContextManager[None]:
+        """Return the context of passes of rows that do not count."""
         return leave_no_trace(self._networks) if self.are_sharded else undo_buffers()
 
     def begin(self, optimizers: Sequence[Optimizer]) -> None:
-        """Compare the networks and the state of their optimizers from now on."""
+        """Compare the networks and the state of their optimizers from now on.
+
+        Raises:
+            TrainyardError: The option `wrap` names a class that no network has.
+        """
+        if self.are_sharded and isinstance(self._strategy, FSDPOptions):
+            check_wrap(self._strategy.wrap, self._classes)
         self._replicas = Replicas(self._networks, optimizers, self._world, CAUSES)
 
     def is_trained(self, network: nn.Module) -> bool:

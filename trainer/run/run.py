@@ -99,7 +99,8 @@ class Run:
         self._gradients = StepGradients(world, self._networks.reducer)
         self._hooks, self._step_hooks, self._phase = ExitStack(), ExitStack(), ExitStack()
         self._used = UsedOptions(options, self.device, micro_batches)
-        self._described: list[str] = []
+        self.optimizers: list[str] = []
+        """The optimizers and schedules that are tracked, as texts."""
         self.published: Model | None = None
         """What `publish` was called with."""
         self.is_sharded = self._networks.are_sharded
@@ -108,11 +109,6 @@ class Run:
     def history(self) -> History:
         """The metrics of the epochs that are done."""
         return self._epochs.history
-
-    @property
-    def optimizers(self) -> list[str]:
-        """The optimizers and schedules that are tracked, as texts."""
-        return self._described
 
     @property
     def rows(self) -> int:
@@ -201,7 +197,7 @@ class Run:
         optimizers = [value for value in self._saved.objects.values() if isinstance(value, Optimizer)]
         self._networks.begin(optimizers)
         schedules = [value for value in self._saved.objects.values() if isinstance(value, LRScheduler)]
-        self._described = [*map(describe_optimizer, optimizers), *(type(each).__name__ for each in schedules)]
+        self.optimizers = [*map(describe_optimizer, optimizers), *(type(each).__name__ for each in schedules)]
         tracked = {id(optimizer) for optimizer in optimizers}
         self._hooks.enter_context(refuse_optimizers(lambda own: id(own) in tracked, self._networks.has_parameter))
         return self._iterate(self._loader)
@@ -254,8 +250,7 @@ class Run:
         """
         if self.published:
             raise TrainyardError("run.publish() was called twice; a task writes one model, after the loop.")
-        published = next((built for built in self._models if built.network is network), None)
-        if published is None:
+        if (published := next((built for built in self._models if built.network is network), None)) is None:
             raise TrainyardError(
                 f"run.publish() got a {type(network).__name__} that run.model() has not returned. Build what is "
                 "published by run.model(recipe): evaluations and predictions build it again by its recipe."
@@ -297,6 +292,10 @@ class Run:
         mean = self._gradients.add(loss, batch, **options)
         self._enter(Phase.OPTIMIZER if batch.is_last else Phase.FORWARD)
         return mean
+
+    def leave_out_rows(self) -> AbstractContextManager[None]:
+        """Return the context of the passes of a part without rows; see `Batch.parts`."""
+        return self._networks.leave_out_rows()
 
     def add_means(self, batch: Batch, means: Mapping[str, Tensor | float]) -> None:
         """Add means of the rows of a batch to the metrics of the epoch; see `Batch.report`."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from trainyard.errors import TrainyardError
@@ -62,6 +63,12 @@ def check_equal(objects: Mapping[str, Stateful], tensors: Mapping[str, Mapping[s
     names = [name for name, value in objects.items() if not isinstance(value, nn.Module | Optimizer) and tensors[name]]
     if world.size == 1 or not names:
         return
+    for name in names:
+        if any(isinstance(tensor, DTensor) for tensor in tensors[name].values()):
+            raise TrainyardError(
+                f"track({name}=...): the {type(objects[name]).__name__} has shards of parameters, which only networks "
+                "and optimizers may have. Keep copies of weights in a network of run.model() or run.prepare()."
+            )
     own = [
         [str([list(tensor.shape) for tensor in tensors[name].values()]), *compute_digests(tensors[name].values())]
         for name in names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 
 import torch.distributed as dist
@@ -21,14 +22,21 @@ from trainyard.trainer.world import World
 class FSDP(Strategy[Options]):
     """FSDP2, which gathers the parameters of one block at a time.
 
+    Args:
+        options: Its options.
+        world: The workers.
+        is_of_loop: Whether the network is one of those of a loop: of the classes of `wrap` it may have none, and all of
+            its parameters are shards outside of a forward and backward pass, also between both.
+
     Raises:
         TrainyardError: Two workers share a GPU, for which torch's gloo has no collectives of shards.
     """
 
     sharded = True
 
-    def __init__(self, options: Options, world: World) -> None:
+    def __init__(self, options: Options, world: World, is_of_loop: bool = False) -> None:
         super().__init__(options, world)
+        self._is_of_loop = is_of_loop
         if world.shares_gpu:
             raise TrainyardError(
                 "strategy 'fsdp' needs a GPU for each worker, but some workers share one. Write strategy='allreduce', "
@@ -49,6 +57,8 @@ class FSDP(Strategy[Options]):
             return network.to(self.world.device)
         refuse_sparse_gradients(network, "strategy='fsdp'")
         total = sum(p.nbytes for p in network.parameters())
+        if not self._is_of_loop:
+            check_wrap(self.options.wrap, {type(module).__name__ for module in network.modules()})
         blocks = _find_blocks(network, self.options.wrap)
         in_blocks = sum(p.nbytes for p in {p for block in blocks for p in block.parameters()})
         # Parameters outside of blocks stay gathered between the forward and the backward pass.
@@ -58,7 +68,7 @@ class FSDP(Strategy[Options]):
             own = (p for p in module.parameters() if not isinstance(p, DTensor))
             refuse_several_types(own, "a block of strategy='fsdp'")
             _place(module, self.world)
-            fully_shard(module, mesh=mesh)
+            fully_shard(module, mesh=mesh, reshard_after_forward=True if self._is_of_loop else None)
         return network
 
     def micro_batch(self, last: bool) -> AbstractContextManager[None]:
@@ -72,6 +82,15 @@ class FSDP(Strategy[Options]):
     def synchronize(self) -> None:
         """Copy buffers from rank 0 to all workers, so that they validate the model that is saved."""
         broadcast_buffers(self._network, self.world)
+
+
+def check_wrap(wrap: Collection[str], classes: Collection[str]) -> None:
+    """Check that the modules of a model have the classes of `wrap`. Raises TrainyardError if they do not."""
+    if unknown := sorted(set(wrap) - set(classes)):
+        raise TrainyardError(
+            f"strategy fsdp: wrap={list(wrap)} names {', '.join(unknown)}, but the model has no module of that class. "
+            f"Its classes are {', '.join(sorted(classes))}."
+        )
 
 
 def _place(module: nn.Module, world: World) -> None:
@@ -111,10 +130,4 @@ def _find_blocks(network: nn.Module, wrap: tuple[str, ...]) -> list[nn.Module]:
         containers = (m for m in network.modules() if isinstance(m, nn.ModuleList | nn.Sequential))
         children = {child for container in containers for child in container if any(True for _ in child.parameters())}
         return [module for module in modules if module in children]
-    classes = {type(module).__name__ for module in network.modules()}
-    if unknown := sorted(set(wrap) - classes):
-        raise TrainyardError(
-            f"strategy fsdp: wrap={list(wrap)} names {', '.join(unknown)}, but the model has no module of that class. "
-            f"Its classes are {', '.join(sorted(classes))}."
-        )
-    return [module for module in modules if type(module).__name__ in wrap]
+    return [module for module in modules if type(module).__name__ in wrap and module is not network]

@@ -60,7 +60,8 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
     """Run one job, described by a spec, as one Spark application.
 
     A subclass sets the class attributes below, and declares the options in the signature of its constructor. They are
-    attributes before this class's constructor runs, which checks them.
+    attributes before this class's constructor runs, which checks them: a constructor that changes options does so in
+    what it passes to `super().__init__()`.
 
     Attributes:
         SPEC: The spec of the job.

@@ -85,7 +85,9 @@ class TrainOperator(WorkerGroupOperator):
 
     def modules(self, spec: Mapping[str, Any]) -> tuple[str, ...]:
         """Return what the job's Python imports on the nodes, with what the formats of the model need."""
-        extra = [name for format in spec["formats"] for name in MODULES_OF_FORMATS.get(format, ())]
+        registers = any(tracker["registered_model_name"] for tracker in spec["trackers"])
+        formats = [*spec["formats"], *(["mlflow"] if registers else [])]
+        extra = [name for format in formats for name in MODULES_OF_FORMATS.get(format, ())]
         return (*super().modules(spec), *dict.fromkeys(extra))
 
 

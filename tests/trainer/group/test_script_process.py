@@ -326,3 +326,17 @@ def test_a_script_that_has_failed_is_the_cause_although_others_end_while_it_clea
     assert outcome
     assert (was_ended, outcome.ended, outcome.error) == (False, "failed", failure)
     assert cleaned.exists()
+
+
+@pytest.mark.slow
+def test_a_script_that_is_killed_while_it_cleans_up_has_the_status_that_it_ended_with(
+    ship: Callable[..., None], tmp_path: Path
+) -> None:
+    cleaning = tmp_path / "cleaning"
+    ship(
+        script__py="import atexit, sys, time; from pathlib import Path\n"
+        f"atexit.register(lambda: (Path({str(cleaning)!r}).touch(), time.sleep(60)))\nsys.exit(3)"
+    )
+    failure = run(should_end=cleaning.exists, grace_seconds=0.5)
+    assert failure
+    assert (failure.ended, failure.error) == ("failed", "job.script ended with exit status 3; its output is in the log")

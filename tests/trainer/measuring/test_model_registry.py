@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,8 @@ from trainyard.errors import TrainyardError
 from trainyard.schemas.specs.train import TrainSpec
 from trainyard.trainer.loop.fit import fit
 from trainyard.trainer.measuring import tracking
-from trainyard.trainer.measuring.tracking import MLflow
+from trainyard.trainer.measuring.model_registry import TIMEOUT, wait_for_uploads
+from trainyard.trainer.measuring.tracking import HTTP_DEFAULTS, MLflow
 from trainyard.trainer.model.artifacts.trained_model import load_model
 
 ROWS = datasets.blobs(20, seed=3)
@@ -30,6 +32,7 @@ class Training:
     server: str
     model: str
     formats: dict[str, str]
+    weights: str
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +42,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Training:
     fitted = fit(
         "tests.trainer.recipes:linear", dataset=batches, model=str(folder / "model"), epochs=1, formats=("mlflow",)
     )
-    return Training(f"sqlite:///{folder}/mlflow.db", str(folder / "model"), fitted.formats)
+    assert fitted.artifact
+    return Training(
+        f"sqlite:///{folder}/mlflow.db", str(folder / "model"), fitted.formats, fitted.artifact.weights_sha256
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +64,7 @@ def test_each_training_is_a_version_that_predicts_what_its_model_predicts(
     versions = list[str]()
     for name in ("first", "second"):
         with start(trained, name, "ziffern der post") as tracker:
-            versions += tracking.register([tracker], trained.formats)
+            versions += tracking.register([tracker], trained.formats, trained.weights)
     assert versions == ["models:/ziffern der post/1", "models:/ziffern der post/2"]
     run = MlflowClient(trained.server).get_model_version("ziffern der post", "2").run_id
     assert MlflowClient(trained.server).get_run(run).info.run_name == "second"
@@ -70,14 +76,15 @@ def test_each_training_is_a_version_that_predicts_what_its_model_predicts(
 
 def test_another_attempt_of_a_task_registers_no_second_version(trained: Training) -> None:
     first = start(trained, "attempts", "again")
-    versions = tracking.register([first], trained.formats)
+    versions = tracking.register([first], trained.formats, trained.weights)
     with start(trained, "attempts", "again") as another:
-        assert tracking.register([another], trained.formats) == versions
+        assert tracking.register([another], trained.formats, trained.weights) == versions
+        assert tracking.register([another], trained.formats, "f" * 64) == ["models:/again/2"], "other weights"
 
 
 def test_trackers_without_a_registered_model_register_nothing(trained: Training) -> None:
     with start(trained, "none", None) as tracker:
-        assert tracking.register([tracker], trained.formats) == []
+        assert tracking.register([tracker], trained.formats, trained.weights) == []
 
 
 def test_a_server_that_refuses_a_model_ends_the_attempt_with_what_comes_next(trained: Training) -> None:
@@ -86,7 +93,7 @@ def test_a_server_that_refuses_a_model_ends_the_attempt_with_what_comes_next(tra
         MLflow("sqlite:///other.db", "digits", "refused", "runs/refused", {}, "refused") as tracker,
         pytest.raises(TrainyardError, match=r"does not register the model as 'refused': .*another attempt of the task"),
     ):
-        tracking.register([tracker], trained.formats)
+        tracking.register([tracker], trained.formats, trained.weights)
 
 
 @pytest.mark.parametrize(
@@ -109,3 +116,13 @@ def test_a_registered_model_is_written_for_mlflow(
         }
     )  # fmt: skip
     assert spec.all_formats == written
+
+
+def test_uploads_may_take_longer_than_metrics_unless_the_environment_says_how_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for before, meanwhile in (("10", "600"), ("30", "30")):
+        monkeypatch.setenv(TIMEOUT, before)
+        with wait_for_uploads(HTTP_DEFAULTS[TIMEOUT]):
+            assert os.environ[TIMEOUT] == meanwhile
+        assert os.environ[TIMEOUT] == before

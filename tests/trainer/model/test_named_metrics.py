@@ -16,9 +16,12 @@ from sklearn import metrics as reference
 from torch import Tensor, nn, optim
 from torchmetrics import MeanAbsoluteError, Metric
 
+from tests.trainer.workers import Workers
 from trainyard.errors import TrainyardError
 from trainyard.trainer import Recipe
+from trainyard.trainer.loop import metric_lists
 from trainyard.trainer.model.named_metrics import build_metrics
+from trainyard.trainer.world import World
 
 
 def macro(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,7 +96,9 @@ def merge(workers: list[Metric]) -> Metric:
     first, *_ = workers
     for name, reduce in first._reductions.items():
         assert callable(reduce)
-        setattr(first, name, reduce(torch.stack([getattr(worker, name) for worker in workers])))
+        states = [getattr(worker, name) for worker in workers]
+        items = [item for state in states for item in state] if isinstance(states[0], list) else torch.stack(states)
+        setattr(first, name, reduce(items) if len(items) else items)
     first._update_count = 1
     return first
 
@@ -111,6 +116,23 @@ def test_metrics_of_several_numbers_are_means_over_them() -> None:
     for name, metric in build_metrics([*OF_NUMBERS], None).items():
         metric.update(output, label)
         assert metric.compute().item() == pytest.approx(OF_NUMBERS[name](label.double(), output.double())), name
+
+
+def compute_on_first(world: World) -> dict[str, float]:
+    """Return metrics of two numbers in each row; all rows are on the first worker."""
+    values = {}
+    for name, metric in build_metrics([*OF_NUMBERS], None).items():
+        if world.is_main:
+            metric.update(torch.tensor([[1.0, 4], [2, 5]]), torch.tensor([[2.0, 4], [4, 6]]))
+        values[name] = float(metric_lists.compute(metric, world))
+    return values
+
+
+@pytest.mark.ranks
+def test_a_worker_without_rows_does_not_know_how_many_numbers_a_row_has() -> None:
+    with Workers(2) as workers:
+        for values in workers(compute_on_first):
+            assert values == pytest.approx({"mae": 1.0, "mse": 1.5, "rmse": (2.5**0.5 + 0.5**0.5) / 2, "r2": -0.5})
 
 
 @pytest.mark.parametrize(("loss", "is_logarithm"), [(nn.PoissonNLLLoss(), True), (nn.PoissonNLLLoss(False), False)])

@@ -186,6 +186,59 @@ def counted(run: Run, file: str) -> None:
     run.publish(net)
 
 
+def evaluated_average(run: Run) -> None:
+    """Validate an exponential moving average of the weights after each epoch."""
+    net, ema = run.model(recipes.linear), run.model(recipes.linear)
+    ema.load_state_dict(deepcopy(net.state_dict()))
+    ema.requires_grad_(False)
+    validate(run, ema)
+    optimizer = optim.SGD(net.parameters(), 0.1)
+    run.track(net=net, ema=ema, optimizer=optimizer)
+    for batch in run.steps():
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(net(batch), batch["label"])
+        batch.backward(loss)
+        optimizer.step()
+        for mean, parameter in zip(ema.parameters(), net.parameters(), strict=True):
+            mean.lerp_(parameter.detach(), 0.1)
+        batch.report(loss=loss)
+        if batch.ends_epoch:
+            validate(run, ema)
+    run.publish(ema)
+
+
+def sharing(run: Run, how: str) -> None:
+    """Give networks to the run that have parameters in common; or shards to an object that is no network."""
+    net, head = run.model(recipes.linear), nn.Linear(3, 3)
+    if how == "outer":
+        run.prepare(nn.Sequential(net, head))
+    if how == "tied":
+        other = nn.Linear(3, 3)
+        other.weight = head.weight
+        run.prepare(head, other)
+    optimizer = optim.SGD(run.prepare(net).parameters(), 0.1)
+    own = {"copies": Copies(net)} if how == "copies" else {}
+    run.track(net=net, optimizer=optimizer, **own)
+    for batch in run.steps():
+        batch.backward(functional.cross_entropy(net(batch), batch["label"]))
+        optimizer.step()
+        optimizer.zero_grad()
+    run.publish(net)
+
+
+class Copies:
+    """Copies of the parameters of a network, as libraries of averages keep them."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self.tensors = [parameter.detach().clone() for parameter in network.parameters()]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"tensors": self.tensors}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.tensors = state["tensors"]
+
+
 def mistaken(run: Run, mistake: str) -> None:
     """Make a mistake that is refused."""
     net, other = run.model(recipes.linear), run.prepare(nn.Linear(8, 3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 
@@ -10,14 +11,17 @@ import torch
 
 from tests.trainer.run.test_run import batches, get_epochs, read_losses, train_with_fault, weights
 from tests.trainer.workers import Workers
+from trainyard.errors import TrainyardError
 from trainyard.trainer.world import World
 
 __all__ = ["batches"]
 LOOPS = ("plain", "in_parts", "gan", "distillation", "averaged", "clipped")
 
 
-def train_as(world: World, batches: str, model: str, loop: str, strategy: str) -> list[dict[str, float]]:
-    return get_epochs(world, batches, model, loop, strategy=strategy)
+def train_as(
+    world: World, batches: str, model: str, loop: str, strategy: str, batch_size: int = 50
+) -> list[dict[str, float]]:
+    return get_epochs(world, batches, model, loop, strategy=strategy, batch_size=batch_size)
 
 
 @pytest.mark.full
@@ -76,3 +80,46 @@ def test_each_worker_has_its_part_of_weights_and_of_the_optimizer(batches: str, 
     whole = [tensor.numel() for tensor in weights(str(tmp_path / "model")).values()]
     assert [sum(parts) for parts in zip(first, second, strict=True)] == [*whole, *whole]
     assert max(first) < max(whole)
+
+
+@pytest.mark.full
+@pytest.mark.ranks
+def test_parts_and_validated_averages_of_sharded_networks(batches: str, tmp_path: Path) -> None:
+    """The last batch of 46 rows has three: one worker has rows for fewer parts than the other."""
+    with Workers(2) as workers:
+        for loop, batch_size in (("in_parts", 46), ("evaluated_average", 50)):
+            of = [
+                workers(train_as, batches, f"{tmp_path}/{loop} {strategy}", loop, strategy, batch_size)[0]
+                for strategy in ("allreduce", "fsdp")
+            ]
+            for whole, sharded in zip(*of, strict=True):
+                assert sharded == pytest.approx(whole, rel=1e-4, abs=1e-6), loop
+
+
+def share(world: World, batches: str, model: str, how: str) -> str:
+    """Return the error of a loop that gives parameters to the run twice, or shards to another object."""
+    try:
+        get_epochs(
+            world, batches, model, "sharing", strategy={"name": "fsdp", "wrap": ["Linear"]}, epochs=1,
+            checkpoints=f"{model}/checkpoints", loop_params={"how": how},
+        )  # fmt: skip
+    except TrainyardError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.full
+@pytest.mark.ranks
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("outer", r"the Sequential that run\.prepare\(\) .* shares parameters with another network.*outermost network"),
+        ("tied", r"the Linear that run\.prepare\(\) .* shares parameters with another network"),
+        ("copies", r"track\(copies=\.\.\.\): the Copies has shards of parameters"),
+        ("twice", ""),
+    ],
+)
+def test_what_sharded_networks_cannot_share_is_refused(batches: str, tmp_path: Path, how: str, message: str) -> None:
+    with Workers(2) as workers:
+        first, second = workers(share, batches, str(tmp_path / "model"), how)
+    assert re.search(message, first) and re.search(message, second) and bool(first) == bool(message)

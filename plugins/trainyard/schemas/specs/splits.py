@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -62,21 +62,29 @@ _COLUMN = TypeAdapter[Any](Name)
 
 def have_times(splits: Any) -> bool:
     """Return whether splits begin at times; fractions may be texts, too, since Airflow renders templates to texts."""
-    return isinstance(splits, Mapping) and any(isinstance(at, str) and not _is_number(at) for at in splits.values())
+    return isinstance(splits, Mapping) and any(isinstance(at, str) and not _is_fraction(at) for at in splits.values())
 
 
-def _is_number(text: str) -> bool:
+def _is_fraction(text: str) -> bool:
+    """Return whether a text may be a fraction, and not a time such as 20261001."""
     try:
-        float(text)
+        return not re.fullmatch(r"\d{4,}", text) and math.isfinite(float(text))
     except ValueError:
         return "{{" in text or "{%" in text
-    return True
 
 
 def _parse(value: Any) -> Any:
     if isinstance(value, str):
+        if value.lstrip().startswith("{") and not value.lstrip().startswith(("{{", "{%")):
+            raise ValueError("it is the text of a dict; write one, or render_template_as_native_obj=True of the DAG")
         return _COLUMN.validate_python(value)
-    return (_TIMES if have_times(value) else _FRACTIONS).validate_python(value)
+    if isinstance(value, Mapping):
+        value = {name: at.isoformat() if isinstance(at, date) else at for name, at in value.items()}
+    if not have_times(value):
+        return _FRACTIONS.validate_python(value)
+    if numbers := [name for name, at in value.items() if isinstance(at, int | float)]:
+        raise ValueError(f"{numbers[0]!r} has a fraction, and others have times; write one or the other for all")
+    return _TIMES.validate_python(value)
 
 
 Splits = Annotated[dict[str, float] | dict[str, str] | str, PlainValidator(_parse)]

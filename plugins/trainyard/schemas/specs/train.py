@@ -204,7 +204,7 @@ class TrainSpec(GroupSpec):
     def all_formats(self) -> tuple[Format, ...]:
         """The formats to write the model in, also those that trackers register."""
         registers = any(tracker.registered_model_name for tracker in self.trackers)
-        return (*self.formats, "mlflow") if registers and "mlflow" not in self.formats else self.formats
+        return tuple(dict.fromkeys((*self.formats, "mlflow"))) if registers else self.formats
 
     def references(self) -> Iterator[Reference]:
         """Yield the versions of the datasets, and what the parameters name."""
