@@ -99,9 +99,7 @@ def test_the_log_of_a_lost_executor_is_awaited_although_its_node_stores_it_after
     lost = CONTAINER_LOG.format(container=driver).replace(
         "the end", f"Container marked as failed: {executor} on host: gpu7. Exit status: 1."
     )
-    failed = replace(
-        ended(""), driver_logs=f"http://node1:8042/node/containerlogs/{driver}/root", log_status="RUNNING"
-    )
+    failed = replace(ended(""), driver_logs=f"http://node1:8042/node/containerlogs/{driver}/root", log_status="RUNNING")
     answers = iter([lost, "", TrainyardError("there are no logs"), CONTAINER_LOG.format(container=executor)])
 
     class Manager(ResourceManager):
