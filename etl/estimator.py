@@ -301,7 +301,9 @@ def _get_array(frame: DataFrame, name: str, option: str) -> Column:
     column = columns.get_column(name)
     if not isinstance(_get_field(frame, name, option).dataType, VectorUDT):
         return column
-    missing = _raise_error(F.lit(f"column {name!r} has a row without a vector; drop it, for example with dropna()."))
+    missing = columns.raise_error(
+        F.lit(f"column {name!r} has a row without a vector; drop it, for example with dropna().")
+    )
     return F.when(column.isNull(), missing).otherwise(vector_to_array(column, "float32")).alias(name)
 
 
@@ -316,9 +318,4 @@ def _get_label(frame: DataFrame, name: str, head: Head) -> Column:
         F.lit(f"column {name!r} is the number of a class but is not an integer: "), label.cast("string"),
         F.lit(". Correct the label, or drop the row."),
     )  # fmt: skip
-    return F.when(label.isNull() | (label == integer), integer).otherwise(_raise_error(wrong)).alias(name)
-
-
-def _raise_error(message: Column) -> Column:
-    """Return a column that ends the job with a TrainyardError, as `errors.reason` reads it from Spark's error."""
-    return F.raise_error(F.concat(F.lit("\nTrainyardError: "), message, F.lit("\n")))
+    return F.when(label.isNull() | (label == integer), integer).otherwise(columns.raise_error(wrong)).alias(name)

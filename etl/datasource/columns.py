@@ -170,6 +170,15 @@ def get_column(name: str) -> SparkColumn:
     return F.col(quote(name))
 
 
+def raise_error(message: SparkColumn) -> SparkColumn:
+    """Return a column that ends the job with a TrainyardError, as `errors.reason` reads it from Spark's error.
+
+    Its own text has no newline: Spark prints plans within records of its log, and only lines that begin a record are
+    known to be of one.
+    """
+    return F.raise_error(F.concat(F.lit("TrainyardError: "), message))
+
+
 def missing_column_error(name: str | None, option: str, names: list[str]) -> TrainyardError:
     """Return the error for an `option` that names a column which is not among `names`."""
     return TrainyardError(f"{option} names the column {name!r}, which does not exist; columns are {', '.join(names)}.")

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructField, StructType
 
 from trainyard.errors import TrainyardError
-from trainyard.etl.datasource.columns import get_column
+from trainyard.etl.datasource.columns import get_column, raise_error
 from trainyard.etl.fitting.vocabulary import find_type
 from trainyard.etl.scoring.inputs import VOCABULARY
 from trainyard.etl.scoring.scan import DatasetScan, Rows, select
@@ -166,9 +166,6 @@ def index_lists(lists: pa.ListArray, indices: Mapping[str, int]) -> pa.ListArray
 
 
 def _refuse(label: str) -> Column:
-    """Return a column that ends the job with the value of a label that is no class, as `errors.reason` reads it."""
+    """Return a column that ends the job with the value of a label that is no class."""
     value = F.coalesce(F.concat(F.lit("'"), get_column(label).cast("string"), F.lit("'")), F.lit("None"))
-    message = F.concat(
-        F.lit(f"\nTrainyardError: the label {label!r} has the value "), value, F.lit(UNKNOWN_CLASS + "\n")
-    )
-    return F.raise_error(message)
+    return raise_error(F.concat(F.lit(f"the label {label!r} has the value "), value, F.lit(UNKNOWN_CLASS)))

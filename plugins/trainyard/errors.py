@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _IN_SPARK_WORKER = re.compile(
-    r"^(?:[\w.]+\.)?TrainyardError: (?P<message>.+?)(?=\n\s*\n|\n\s+at |\n\s*SQLSTATE: |\Z)", re.M | re.S
+    r"(?:^(?:[\w.]+\.)?|\[USER_RAISED_EXCEPTION\] )TrainyardError: "
+    r"(?P<message>.+?)(?=\n\s*\n|\n\s+at |\n\s*SQLSTATE: | SQLSTATE: P0001|\Z)",
+    re.M | re.S,
 )
 _JAVA_FRAME = re.compile(r"^\s+at [\w.$<>/]+\(|^\s*\.\.\. \d+ (?:common frames omitted|more)$")
 _JAVA_CALL = "An error occurred while calling "
@@ -46,8 +48,8 @@ def summarize(error: BaseException | None) -> str:
 def reason(error: BaseException) -> str | None:
     """Return the message for the user inside an error, or None if there is none.
 
-    A TrainyardError that a Spark Python worker raises reaches the driver only as text inside the exception of the
-    stage; the last one in that text is the cause.
+    A TrainyardError that a Spark Python worker or Spark's own `raise_error` raises reaches the driver only as text
+    inside the exception of the stage; the last one in that text is the cause.
     """
     link: BaseException | None = error
     while link is not None:

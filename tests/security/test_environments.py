@@ -123,7 +123,9 @@ def test_doctor_names_the_path_and_the_mode_that_others_can_write_with(
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_TRAINYARD_DEFAULT", f"trainyard:///?storage={root.replace('/', '%2F')}")
     upload(root, tmp_path)
-    assert check_write_access("trainyard_default") == f"; archives only by {ME}"
+    assert check_write_access("trainyard_default") == (
+        f"; packed environments are used if they belong to {ME}, and no one else can write to them"
+    )
     change(tmp_path / "storage")
     with pytest.raises(TrainyardError, match=problem):
         check_write_access("trainyard_default")

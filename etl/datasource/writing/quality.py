@@ -82,7 +82,9 @@ def check_expectations(
             names = ", ".join(dict.fromkeys(name for split in splits.values() for name in split.statistics))
             raise TrainyardError(f"expect names the column {column!r}, which {dataset} does not have; it has {names}.")
     types = {column.name: column.type for column in columns}
-    violations = [one for name, split in splits.items() for one in _find_violations(name, split, expected, types)]
+    violations = [
+        one for name, split in splits.items() for one in find_violations(name, split.statistics, expected, types)
+    ]
     if rows:
         violations += _check_rows(rows, sum(split.rows for split in splits.values()))
     return raise_errors(dataset, violations)
@@ -94,17 +96,19 @@ def raise_errors(dataset: str, violations: Sequence[Violation]) -> tuple[str, ..
     Raises:
         TrainyardError: There are others; the message has a table of all of them.
     """
-    rows = [
-        [split or "all", column, expected, found]
-        for kind, split, column, expected, found in violations
-        if kind == "error"
-    ]
-    if rows:
+    errors = [violation for violation in violations if violation.severity == "error"]
+    if errors:
+        rows = [[split or "all", column, expected, found] for _, split, column, expected, found in errors]
         raise TrainyardError(
-            f"the data for {dataset} does not meet expectations; no version was committed:\n{table(_HEADER, rows)}\n"
-            "Correct the source or prepare, or change expect=."
+            f"the data for {dataset} does not meet expectations: {_summarize(errors)}; no version was committed.\n"
+            f"{table(_HEADER, rows)}\nCorrect the source or prepare, or change expect=."
         )
     return tuple(map(str, violations))
+
+
+def _summarize(errors: Sequence[Violation]) -> str:
+    """Return the first violation, and how many more there are, for places that show one line of an error."""
+    return f"{errors[0]}" + (f" (and {len(errors) - 1} more)" if len(errors) > 1 else "")
 
 
 def _check_rows(expected: RowCount, found: int) -> Iterator[Violation]:
@@ -141,11 +145,16 @@ def check_drift(
         for column, statistics in previous[name].items() if column in split.statistics and column in compared
     ]  # fmt: skip
     limit = math.inf if limits.fail is None else limits.fail
-    rows = [[name, column, f"below {limit:g}", f"{drift:.3g}"] for name, column, drift in drifts if drift >= limit]
-    if rows and limits.fail is not None:
+    errors = [
+        Violation("error", name, column, f"below {limit:g}", f"{drift:.3g}")
+        for name, column, drift in drifts if drift >= limit
+    ]  # fmt: skip
+    if errors:
+        rows = [[*error[1:]] for error in errors]
         raise TrainyardError(
-            f"the data for {dataset} drifted from its current version; no version was committed:\n"
-            f"{table(_HEADER, rows)}\nCheck the source; if the change is intended, raise drift={{'fail': ...}}."
+            f"the data for {dataset} drifted from its current version: {_summarize(errors)}; no version was "
+            f"committed.\n{table(_HEADER, rows)}\nCheck the source; if the change is intended, raise "
+            "drift={'fail': ...}."
         )
     return tuple(
         f"split {name}, column {column}: drifted by {drift:.3g} (warning from {limits.warn:g} on)"
@@ -262,14 +271,21 @@ def _is_unlikely(constant: _Entry, other: _Entry) -> bool:
     return constant.size * share >= MIN_ROWS
 
 
-def _find_violations(
-    name: str, split: Split, expected: Mapping[str, Expectation], types: Mapping[str, str]
+def find_violations(
+    split: str, statistics: Mapping[str, Statistics], expected: Mapping[str, Expectation], types: Mapping[str, str]
 ) -> Iterator[Violation]:
-    """Yield each violation in one split."""
+    """Yield each violation in one split.
+
+    Args:
+        split: The name of the split.
+        statistics: The statistics of each column that is expected, and of others.
+        expected: The expectation for each column.
+        types: The type of each column.
+    """
     for column, expectation in expected.items():
-        statistics, kind = split.statistics[column], types[column]
-        for violation in (*_check_range(expectation, statistics, kind), *_check_values(expectation, statistics, kind)):
-            yield Violation(expectation.severity, name, column, *violation)
+        one, kind = statistics[column], types[column]
+        for violation in (*_check_range(expectation, one, kind), *_check_values(expectation, one, kind)):
+            yield Violation(expectation.severity, split, column, *violation)
 
 
 def _check_range(expectation: Expectation, statistics: Statistics, kind: str) -> Iterator[tuple[str, str]]:
@@ -287,7 +303,7 @@ def _check_range(expectation: Expectation, statistics: Statistics, kind: str) ->
 
 
 def _check_values(expectation: Expectation, statistics: Statistics, kind: str) -> Iterator[tuple[str, str]]:
-    if expectation.values is None and expectation.rows_per_value is None:
+    if not expectation.has_values:
         return
     if statistics.values is None:
         yield "at most 1,000 values", "more than 1,000 values, or no scalar"

@@ -22,7 +22,7 @@ from trainyard.etl.datasource import columns
 from trainyard.etl.datasource import source as datasource
 from trainyard.etl.datasource.options import WriteOptions
 from trainyard.etl.fitting import encoding, fitting, vocabulary
-from trainyard.etl.jobs.exporting import sizes, snapshots, sources, split_quality, splits, uniqueness
+from trainyard.etl.jobs.exporting import sizes, snapshots, sources, split_quality, splits, uniqueness, value_quality
 from trainyard.etl.jobs.functions import UserFunction
 from trainyard.schemas.datasets import fingerprint, fitted_state, manifest
 from trainyard.schemas.datasets.fitted_state import STATE, FittedState
@@ -43,7 +43,8 @@ def run(
 ) -> DatasetResult:
     """Export a dataset in one pass over the source, and one more for what is fitted on the training rows.
 
-    Each key that is expected to be unique takes another one, over its columns.
+    Each key that is expected to be unique takes another one, over its columns, and so do all columns of categories and
+    labels of which something else is expected.
 
     With `stratify` the prepared rows are stored on disk meanwhile.
 
@@ -83,11 +84,15 @@ def run(
     split, counts = spec.split_column or splits.SPLIT, Observation()
     split_by = spec.split_by if spec.fractions else None
     with splits.compute_once(frame) if spec.stratify else nullcontext(frame) as rows:
-        duplicates: tuple[str, ...] = ()
+        violated: tuple[str, ...] = ()
         if any(expected.key is not None for expected in spec.expect.values()):
             with events.span(Phase.FIND_DUPLICATES):
-                duplicates = uniqueness.check_unique(spec.dataset, rows, spec.expect)
+                violated = uniqueness.check_unique(spec.dataset, rows, spec.expect)
         assigned = _assign_splits(rows, spec)
+        indexed = {name: expected for name, expected in spec.expect.items() if name in spec.indexed}
+        if any(expected.has_statistics for expected in indexed.values()):
+            with events.span(Phase.CHECK_VALUES):
+                violated += value_quality.check_values(spec.dataset, assigned, split, indexed)
         if state is None and spec.fit_options:
             with events.span(Phase.FIT):
                 training_rows = fitting.select_training_rows(assigned, split, spec)
@@ -102,7 +107,7 @@ def run(
             written = encoding.encode(written, state.vocabularies, unseen, keeps_order=True, nullable=spec.nullable)
         with events.span(Phase.WRITE_DATASET, shards=shards), sizes.limit_batch_rows(spec.rows_per_batch, spark):
             versions = {name: snapshot.version for name, snapshot in found.items() if snapshot}
-            provenance = _build_provenance(spark, spec, versions, prepare.module, model, duplicates)
+            provenance = _build_provenance(spark, spec, versions, prepare.module, model, violated)
             _write(written, spec, split, provenance, state)
     partition = manifest.read_current(spec.dataset).partitions[spec.partition or ""]
     version = manifest.read_version(spec.dataset, partition.version)
@@ -187,7 +192,7 @@ def check_columns(frame: DataFrame, spec: ExportSpec) -> None:
         path=spec.dataset, split_column=spec.split_column, shapes=tuple(spec.shapes.items()),
         variable_length=spec.variable_length, nullable=tuple(n for n in spec.nullable if n not in spec.labels),
     )  # fmt: skip
-    schema = vocabulary.index_schema(frame.schema, [*spec.categories, *spec.labels])
+    schema = vocabulary.index_schema(frame.schema, spec.indexed)
     columns.build_fields(schema, options, variable_length_option="variable_length")
 
 
@@ -221,7 +226,9 @@ def _write(frame: DataFrame, spec: ExportSpec, split: str, provenance: Provenanc
         "nullable": json.dumps(spec.nullable),
         "rowsPerBatch": str(spec.rows_per_batch),
         "provenance": provenance.model_dump_json(),
-        "expect": json.dumps({name: _without_key(expected) for name, expected in spec.expect.items()}),
+        "expect": json.dumps(
+            {name: _without_key(expected) for name, expected in spec.expect.items() if name not in spec.indexed}
+        ),
     }
     if spec.expect_rows:
         options["expectRows"] = spec.expect_rows.model_dump_json()

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
 
 from trainyard.errors import TrainyardError
-from trainyard.etl.datasource.columns import get_column, missing_column_error, quote
+from trainyard.etl.datasource.columns import get_column, missing_column_error, quote, raise_error
 
 SPLIT = "__split"
 FIRST = "train"
@@ -122,7 +122,7 @@ def _assign_by_stratum(frame: DataFrame, splits: Mapping[str, float], stratify: 
     ranked = sized.select(*columns, _STRATUM, _SIZE, _PART, _COUNT, rank)
     same = [ranked[name].eqNullSafe(offsets[name]) for name in (_STRATUM, _SIZE, _PART)]
     joined = ranked.join(offsets, same[0] & same[1] & same[2], "left")
-    offset = F.coalesce(_OFFSET, F.raise_error(F.lit(f"\nTrainyardError: {_OTHER_ROWS}\n")))
+    offset = F.coalesce(_OFFSET, raise_error(F.lit(_OTHER_ROWS)))
     position = (offset + F.col(_RANK) + F.col(_COUNT) / 2 - 1) / F.col(_TOTAL)
     return joined.select(*columns, _choose_split(position, splits).alias(SPLIT))
 
@@ -141,7 +141,7 @@ def assign_by_time(frame: DataFrame, column: str, times: Mapping[str, str]) -> D
         times: The time at which each split begins, the earliest first. Earlier rows are in `FIRST`.
     """
     time = get_column(column)
-    missing = F.raise_error(F.lit(f"\nTrainyardError: {_null_time_text(column)}\n"))  # as `errors.reason` reads it
+    missing = raise_error(F.lit(_null_time_text(column)))
     begun = [(time.cast("timestamp") >= F.lit(text).cast("timestamp"), name) for name, text in times.items()]
     split = reduce(lambda earlier, later: F.when(later[0], later[1]).otherwise(earlier), begun, F.lit(FIRST))
     return frame.withColumn(SPLIT, F.when(time.isNull(), missing).otherwise(split))

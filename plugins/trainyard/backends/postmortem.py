@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -30,14 +31,15 @@ class ContainerLogs:
 def log_containers(manager: ResourceManager, ended: Application, failed: bool, log: Log) -> ContainerLogs:
     """Log the end of the driver's log and, of an application that failed, of the containers it lost.
 
-    A log that cannot be read is logged, not raised.
+    Waits at most a minute for them. A log that cannot be read is logged, not raised.
     """
     driver, executor = "", ""
+    end = time.monotonic() + logs.AGGREGATED_SECONDS
     try:
         files = logs.read_driver_log(manager, ended)
         driver = "\n".join(files[kind] for kind in sorted(files))
         lost = dict(list(logs.lost_containers(driver).items())[:MAX_LOST_CONTAINERS]) if failed else {}
-        texts = logs.read_container_logs(ended, lost) if lost else {}
+        texts = logs.await_container_logs(manager, ended, lost, end - time.monotonic()) if lost else {}
         for container in filter(texts.__contains__, lost):
             text = "\n".join(texts[container].values())
             executor = executor or executors.title(container, lost[container]) + text

@@ -42,7 +42,8 @@ def check_write_access(conn_id: str) -> str:
             f"{changed[0]} is not the archive that was packed: its sha256 does not begin as its name does. "
             "Remove it, and run `trainyard environment pack` again."
         )
-    return f"; archives only by {' and '.join(sorted(owners))}"
+    names = " or ".join(sorted(owners))
+    return f"; packed environments are used if they belong to {names}, and no one else can write to them"
 
 
 def _find_user(root: str) -> str | None:

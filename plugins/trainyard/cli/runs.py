@@ -12,7 +12,7 @@ from trainyard.cli.output import add_output, show, show_rows, show_unreadable
 from trainyard.errors import TrainyardError
 from trainyard.files import storage, uris
 from trainyard.planning.paths import path_safe, run_directory
-from trainyard.report.settings import describe_training
+from trainyard.report.settings import describe_training, name_members
 from trainyard.report.stages import describe_result
 from trainyard.schemas.results import EnsembleResult, EvaluationsResult, ModelResult, PromotionResult
 from trainyard.schemas.runs import outcomes
@@ -43,10 +43,22 @@ Trained = Mapping[str, Sequence[tuple[str, str]]]
 
 
 def describe(
-    records: Sequence[RunRecord], unreadable: Mapping[str, str], report: str | None, trained: Trained | None = None
+    records: Sequence[RunRecord],
+    unreadable: Mapping[str, str],
+    report: str | None,
+    trained: Trained | None = None,
+    members: Mapping[str, str] | None = None,
 ) -> str:
-    """Return a line for each stage of a run, what was trained, warnings, what cannot be read, and the report's path."""
-    rows = [[r.task_key.task, r.status, f"{r.seconds:.1f}", _summary(r)] for r in records]
+    """Return a line for each stage of a run, what was trained, warnings, what cannot be read, and the report's path.
+
+    Args:
+        records: The records of the stages.
+        unreadable: What cannot be read, and why.
+        report: The URI of the report.
+        trained: What was trained.
+        members: What distinguishes each training of a mapped task from the others, by task.
+    """
+    rows = [[_title(r.task_key.task, members or {}), r.status, f"{r.seconds:.1f}", _summary(r)] for r in records]
     lines = [table(["stage", "status", "seconds", "result"], rows)]
     for task, settings in (trained or {}).items():
         lines += ["", table([task, ""], [[name.lower(), value] for name, value in settings])]
@@ -58,6 +70,10 @@ def describe(
     if report:
         lines += ["", f"report  {storage.local_path(report) or report}"]
     return "\n".join(lines)
+
+
+def _title(task: str, members: Mapping[str, str]) -> str:
+    return f"{task} ({members[task]})" if members.get(task) else task
 
 
 def find_run(root: str, name: str) -> str:
@@ -144,15 +160,14 @@ def _show(chosen: argparse.Namespace) -> int:
     report = uri if storage.exists(uri := report_uri(directory)) else None
     results = {record.task_key.task: record.result for record in records if isinstance(record.result, ModelResult)}
     root = directory.rstrip("/").rsplit("/", 3)[0]  # ROOT/runs/DAG/RUN
-    trained = {
-        task: describe_training(root, spec, results.get(task))
-        for task, spec in render.read_specs(directory, records, unreadable).items()
-    }
+    specs = render.read_specs(directory, records, unreadable)
+    trained = {task: describe_training(root, spec, results.get(task)) for task, spec in specs.items()}
+    members = name_members(root, specs)
     value = {
         "run": directory, "tasks": records, "trained": {task: dict(lines) for task, lines in trained.items()},
-        "unreadable": unreadable, "report": report,
+        "members": members, "unreadable": unreadable, "report": report,
     }  # fmt: skip
-    show(chosen, value, lambda: describe(records, unreadable, report, trained))
+    show(chosen, value, lambda: describe(records, unreadable, report, trained, members))
     return 0
 
 

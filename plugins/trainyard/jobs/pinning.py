@@ -11,6 +11,7 @@ from trainyard.files import storage, uris
 from trainyard.jobs.options.locations import change_all, explain_missing_part
 from trainyard.jobs.options.validation import is_pending
 from trainyard.schemas import model_artifact
+from trainyard.schemas.datasets.manifest import read_version
 from trainyard.schemas.model_artifact import WEIGHTS_FILE
 from trainyard.schemas.specs.fields import Kind
 from trainyard.schemas.specs.job import JobSpec
@@ -169,3 +170,23 @@ def drop_missing_start(spec: Mapping[str, Any]) -> dict[str, Any]:
             known[option] = None
     model_artifact.find_since(known["dataset_since"], spec["dataset"])
     return known
+
+
+def explain_nothing_new(spec: Mapping[str, Any]) -> str:
+    """Return why a training on what was added since a version has no rows; "" if it has some, or reads all.
+
+    Args:
+        spec: The fields of the training, with the versions of its models.
+
+    Raises:
+        TrainyardError: There is no such version of the dataset, or no such model.
+    """
+    since, uri = model_artifact.find_since(spec["dataset_since"], spec["dataset"]), spec["dataset"]
+    if since is None:
+        return ""
+    dataset = read_version(uri, spec["dataset_version"])
+    if dataset.list_added(since):
+        return ""
+    named = f"dataset_since={spec['dataset_since']!r}"
+    trained = f"{named} was trained on version {since}" if isinstance(spec["dataset_since"], str) else named
+    return f"{trained}, and version {dataset.number} of {uri} adds nothing to that"

@@ -65,7 +65,7 @@ class TaskRun:
             AirflowException: The application cannot be planned now.
         """
         settings, task_key = self._identify(context)
-        with self._final_if_refused():
+        with self.final_if_refused():
             return self._operator.plan(task_key, settings)
 
     def submit(self, context: Context, plan: Plan) -> RunRecord:
@@ -78,7 +78,7 @@ class TaskRun:
             AirflowException: It was not submitted, or ended without a record.
             TaskDeferred: A trigger waits for it.
         """
-        with self._final_if_refused():
+        with self.final_if_refused():
             backend = find_cluster(plan.spark).create_backend(plan, self._waiting)
         self._use(backend)
         for note in plan.notes:
@@ -176,7 +176,7 @@ class TaskRun:
         operator = self._operator
         settings, task_key = self._identify(context)
         make_plan = partial(operator.plan, task_key, settings)
-        with self._final_if_refused():
+        with self.final_if_refused():
             backend = self._find_cluster().resume_backend(
                 operator.title, task_key, settings.storage, make_plan, self._waiting
             )
@@ -187,7 +187,7 @@ class TaskRun:
 
         From then on the operator's plans name the task to OpenLineage.
         """
-        with self._final_if_refused():
+        with self.final_if_refused():
             settings = self._operator.read_settings()
         self._operator.conf = lineage.inject_into_spark(self._operator.conf, context)
         return settings, task_key_of(context["ti"], settings.storage)
@@ -213,7 +213,7 @@ class TaskRun:
                 ) from error
 
     @contextmanager
-    def _final_if_refused(self) -> Iterator[None]:
+    def final_if_refused(self) -> Iterator[None]:
         """Fail the task for what would be refused again, and the attempt for any other error."""
         try:
             yield

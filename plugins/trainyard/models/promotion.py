@@ -295,8 +295,10 @@ def _gain(candidate: Scores, baseline: Baseline, rule: Rule) -> tuple[float, str
             f"the evaluation of {candidate.uri} has no value of metric {rule.metric!r} for both models", "."
         )
     low, high = sorted(sign * end for end in difference.interval)
-    described = f"better by {sign * difference.value:.4g} ({low:.4g} to {high:.4g})"
-    return (low if rule.confident else sign * difference.value), described
+    gain = sign * difference.value
+    bounds = (low, high) if gain >= 0 else (-high, -low)
+    described = f"{'better' if gain >= 0 else 'worse'} by {abs(gain):.4g} ({bounds[0]:.4g} to {bounds[1]:.4g})"
+    return (low if rule.confident else gain), described
 
 
 def _list_in_slices(scores: Scores, bounds: Mapping[str, float]) -> Iterator[tuple[str, str, float, float]]:

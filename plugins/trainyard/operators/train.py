@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from trainyard.compat import AirflowSkipException
+from trainyard.errors import TrainyardError
+from trainyard.files import storage
 from trainyard.jobs.options import requirements
 from trainyard.jobs.options.base import Templated, default
 from trainyard.jobs.options.locations import replace_results
-from trainyard.jobs.pinning import drop_missing_start
-from trainyard.operators.bases.worker_group import WorkerGroupOperator
+from trainyard.jobs.pinning import drop_missing_start, explain_nothing_new
+from trainyard.operators.bases.worker_group import WorkerGroupOperator, WorkerGroupOptions
+from trainyard.planning import paths
+from trainyard.planning.plan import Plan
+from trainyard.schemas.specs.task_key import TaskKey
 from trainyard.schemas.specs.train import TrainOptions, TrainSpec
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+OnNothingNew = Literal["fail", "skip"]
 
 MODULES_OF_FORMATS = {"onnx": ("onnx", "onnxscript"), "mlflow": ("mlflow",)}
 """What writing a model in another format imports on the nodes."""
+
+
+class TrainOperatorOptions(WorkerGroupOptions):
+    """The options beside the fields of the spec."""
+
+    on_nothing_new: OnNothingNew
+    """What happens if nothing was added since `dataset_since`: `fail`, or `skip` the task and those downstream."""
 
 
 class TrainOperator(WorkerGroupOperator):
@@ -23,7 +41,10 @@ class TrainOperator(WorkerGroupOperator):
     """
 
     SPEC = TrainSpec
+    OPTIONS = TrainOperatorOptions
     REQUIREMENTS = requirements.TRAIN
+
+    on_nothing_new: OnNothingNew
 
     def __init__(
         self,
@@ -36,6 +57,7 @@ class TrainOperator(WorkerGroupOperator):
         loop_params: dict[str, Any] | None = None,
         dataset_version: Templated[int] | None = None,
         dataset_since: Any = None,
+        on_nothing_new: Templated[OnNothingNew] = "fail",
         start_from: Any = None,
         mix: Sequence[Mapping[str, Any]] = default(TrainSpec, "mix"),
         workers: Templated[int] | tuple[Templated[int], Templated[int]] = default(TrainSpec, "workers"),
@@ -68,6 +90,29 @@ class TrainOperator(WorkerGroupOperator):
     ) -> None:
         super().__init__(**kwargs)
 
+    def run_plan(self, context: Context, plan: Plan) -> dict[str, Any]:
+        """Train, unless nothing was added since `dataset_since`. An attempt before this one has read what there was."""
+        why = ""
+        with self._run.final_if_refused():
+            if not _was_submitted(plan.job.task_key):
+                why = self._check_added(plan.job.spec)
+        if why:
+            raise AirflowSkipException(f"{self.title} is skipped: {why}.")
+        return super().run_plan(context, plan)
+
+    def _check_added(self, spec: Mapping[str, Any]) -> str:
+        """Return why the task is skipped, "" if it is not. Raises TrainyardError if it fails for that reason."""
+        try:
+            why = explain_nothing_new(spec)
+        except TrainyardError as error:
+            raise type(error)(f"{self.title}: {error}") from None
+        if why and self.on_nothing_new != "skip":
+            raise TrainyardError(
+                f"{self.title}: {why}. Export new rows first, write on_nothing_new='skip' for a task that is skipped "
+                "then, or remove dataset_since= to train on all rows."
+            )
+        return why
+
     def locate_fields(self) -> dict[str, Any]:
         """Return the spec's fields, with the URIs of other tasks' results in the parameters."""
         fields = super().locate_fields()
@@ -94,3 +139,11 @@ class TrainOperator(WorkerGroupOperator):
 def _replace_each(params: Any) -> Any:
     """Return parameters with the URIs of other tasks' results in place of these."""
     return {name: replace_results(each) for name, each in params.items()} if isinstance(params, Mapping) else params
+
+
+def _was_submitted(task_key: TaskKey) -> bool:
+    """Return whether an attempt before this one, since the task was cleared, has submitted its application."""
+    earlier = (
+        task_key.model_copy(update={"try_number": number}) for number in range(task_key.first_try, task_key.try_number)
+    )
+    return any(storage.exists(paths.attempt_uri(key)) for key in earlier)

@@ -19,7 +19,7 @@ from trainyard.yarn.resource_manager import Application, ResourceManager
 TAIL_BYTES = 65536
 AGGREGATED_SECONDS = 60.0
 FIRST_READ_SECONDS = 4.0
-"""How long the logs of all nodes are awaited before the driver's is tried alone; a lost node stores none."""
+"""How long the logs of all nodes are awaited before those of some containers are tried; a lost node stores none."""
 READER = "log_reader.py"
 NODE_SECONDS = (3.0, 10.0)
 """How long to wait for a connection to a node, and for the next bytes of its answer."""
@@ -36,10 +36,7 @@ Logs = dict[str, dict[str, str]]
 
 
 def read_driver_log(manager: ResourceManager, application: Application) -> dict[str, str]:
-    """Return the end of the driver's log, by file; empty if YARN has none.
-
-    Waits up to a minute for YARN to aggregate the logs of all nodes. The log can be read once the driver's node has
-    stored it, which a node that is lost does not delay, so it is tried meanwhile, each time after twice as long.
+    """Return the end of the driver's log, by file; empty if YARN has none. It is awaited as by `await_container_logs`.
 
     Raises:
         TrainyardError: The log could not be read.
@@ -48,20 +45,43 @@ def read_driver_log(manager: ResourceManager, application: Application) -> dict[
     if container is None:
         return {}
     host = urlsplit(application.driver_logs).hostname or ""
+    return await_container_logs(manager, application, {container[0]: host}).get(container[0], {})
+
+
+def await_container_logs(
+    manager: ResourceManager,
+    application: Application,
+    containers: Mapping[str, str],
+    seconds: float = AGGREGATED_SECONDS,
+) -> Logs:
+    """Return the end of the logs of some containers, once YARN has aggregated the logs of all nodes.
+
+    Those of a container can be read once its own node has stored them, which another node that is lost does not delay,
+    so they are tried meanwhile, each time after twice as long.
+
+    Args:
+        manager: The ResourceManager.
+        application: The application, which has ended.
+        containers: The host of each container.
+        seconds: How long to wait at most.
+
+    Raises:
+        TrainyardError: The logs could not be read.
+    """
     started, pause = time.monotonic(), FIRST_READ_SECONDS
     state: Application | None = application
     while state and state.log_status in ("NOT_START", "RUNNING"):
         waited = time.monotonic() - started
-        if waited >= AGGREGATED_SECONDS:
+        if waited >= seconds:
             break
         if waited >= pause:
             pause *= 2
             with suppress(TrainyardError):  # nothing has been stored yet
-                if files := read_container_logs(application, {container[0]: host}).get(container[0]):
-                    return files
+                if containers.keys() <= (stored := read_container_logs(application, containers)).keys():
+                    return stored
         time.sleep(0.5)
         state = manager.application(application.id)
-    return read_container_logs(application, {container[0]: host}).get(container[0], {})
+    return read_container_logs(application, containers)
 
 
 def read_running_log(manager: ResourceManager, application: Application, file: str) -> tuple[int, bytes]:

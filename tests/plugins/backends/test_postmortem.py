@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.plugins.snapshots import group_plan
+from tests.plugins.yarn.test_logs import CONTAINER_LOG
 from trainyard.backends import postmortem
 from trainyard.backends.postmortem import ContainerLogs
+from trainyard.errors import TrainyardError
 from trainyard.schemas.runs.run_record import RunRecord
-from trainyard.yarn.resource_manager import Application
+from trainyard.yarn import java_programs, logs
+from trainyard.yarn.resource_manager import Application, ResourceManager
 
 NO_GPU = (
     "26/11/23 23:14:02 INFO SecurityManager: Changing modify acls groups to: root\n"
@@ -85,3 +90,29 @@ def test_a_group_without_slots_has_the_error_of_its_first_executor_as_the_cause(
 def test_an_executor_that_was_lost_before_is_not_the_cause_of_an_error_in_user_code() -> None:
     error = "ValueError: no column y"
     assert with_record(error, "User application exited with status 1", EXECUTOR + NO_JVM) == error
+
+
+def test_the_log_of_a_lost_executor_is_awaited_although_its_node_stores_it_after_that_of_the_driver(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver, executor = "container_1_0001_01_000001", "container_1_0001_01_000002"
+    lost = CONTAINER_LOG.format(container=driver).replace(
+        "the end", f"Container marked as failed: {executor} on host: gpu7. Exit status: 1."
+    )
+    failed = replace(ended(""), driver_logs=f"http://node1:8042/node/containerlogs/{driver}/root", log_status="RUNNING")
+    answers = iter([lost, "", TrainyardError("there are no logs"), CONTAINER_LOG.format(container=executor)])
+
+    class Manager(ResourceManager):
+        def application(self, id: str) -> Application:
+            return failed
+
+    def run(name: str, *arguments: str, failure: str) -> str:
+        answer = next(answers)
+        if isinstance(answer, TrainyardError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(java_programs, "run", run)
+    monkeypatch.setattr(logs, "FIRST_READ_SECONDS", 0.01)
+    found = postmortem.log_containers(Manager(("http://rm",), "root"), failed, failed=True, log=print)
+    assert found.executor == f"executor {executor} on node gpu7:\nthe end\n"

@@ -35,11 +35,18 @@ def show(capsys: pytest.CaptureFixture[str]) -> Show:
 
 
 def save(
-    root: Path, run: str, task: str, started: float, error: str | None = None, dag: str = "toy", **fields: Any
+    root: Path,
+    run: str,
+    task: str,
+    started: float,
+    error: str | None = None,
+    dag: str = "toy",
+    map_index: int = -1,
+    **fields: Any,
 ) -> None:
-    directory = f"{root}/runs/{dag}/{run}"
+    key = TaskKey(dag_id=dag, run_id=run, task_id=task, map_index=map_index, directory=f"{root}/runs/{dag}/{run}")
     RunRecord(
-        task_key=TaskKey(dag_id=dag, run_id=run, task_id=task, directory=directory), job=task, application="a",
+        task_key=key, job=task, application="a",
         started_at=started, seconds=12.34, status="failed" if error else "succeeded",
         output=output(task, **fields), error=error,
     ).save()  # fmt: skip
@@ -78,6 +85,20 @@ def test_what_was_trained_is_below_the_stages(tmp_path: Path, show: Show) -> Non
     lines = show(directory).splitlines()
     assert lines[3:6] == ["train", "recipe     toy.recipe:network", "optimizer  SGD(lr=0.1)"]
     assert "data       toy/dataset@1, 40 rows an epoch" in lines
+
+
+def test_the_trainings_of_a_sweep_have_what_distinguishes_them(tmp_path: Path, show: Show) -> None:
+    directory = f"{tmp_path}/runs/toy/r1"
+    for index, rate in enumerate([0.1, 0.01]):
+        save(tmp_path, "r1", "train", 20.0 + index, map_index=index)
+        key = TaskKey(dag_id="toy", run_id="r1", task_id="train", map_index=index, directory=directory)
+        spec = TrainSpec(
+            task_key=key, recipe="toy.recipe:network", recipe_params={"rate": rate}, dataset=f"{tmp_path}/toy/dataset",
+            model=f"{tmp_path}/toy/model/{index}",
+        )  # fmt: skip
+        storage.replace(f"{directory}/specs/{key.task}.json", spec.to_json().encode())
+    lines = show(directory).splitlines()
+    assert [line.split("  ")[0] for line in lines[1:3]] == ["train@0 (rate=0.1)", "train@1 (rate=0.01)"]
 
 
 def test_warnings_are_below_the_stages(tmp_path: Path, show: Show) -> None:

@@ -225,6 +225,12 @@ def test_the_verdict_has_the_reason() -> None:
     assert verdict.why == "log_loss is better by 0.02 (-0.01 to 0.03); it must be better by more than 0"
 
 
+def test_the_reason_says_how_much_worse_a_model_is() -> None:
+    candidate = evaluation(CANDIDATE, beside("champion", OLD, accuracy=(-0.03, -0.02, 0.01)))
+    verdict = promotion.decide(candidate, "champion", OLD, Rule(metric="accuracy"))
+    assert verdict.why == "accuracy is worse by 0.02 (-0.01 to 0.03); it must be better by more than 0"
+
+
 def test_a_metric_without_a_value_is_not_called_absent() -> None:
     candidate = evaluation(CANDIDATE.model_copy(update={"metrics": {"accuracy": 0.9, "auroc": None}}))
     with pytest.raises(TrainyardError, match=r"^metric 'auroc' has no value in the evaluation of .*split="):

@@ -269,6 +269,7 @@ TABLE: dict[type, dict[str, list[Refused]]] = {
         "dataset": LOCATION,
         "dataset_version": OPTIONAL_COUNT,
         "dataset_since": [(-1, "write 0 or more"), (1.5, WHOLE), ([], WHOLE), ("../x", NAME)],
+        "on_nothing_new": [("continue", "write 'fail' or 'skip'"), (3, "write 'fail'")],
         "start_from": OPTIONAL_LOCATION,
         "mix": [
             ("a", LIST), (3, LIST), (None, LIST), (["a"], DICT), ([{"dataset": "a"}], "is missing"),

@@ -229,13 +229,17 @@ class DatasetManifest(Document):
         """The number of rows in all splits."""
         return sum(split.rows for split in self.splits.values())
 
+    def list_added(self, number: int) -> dict[str, Partition]:
+        """Return the partitions that were added after version `number`, by name."""
+        return {name: partition for name, partition in self.partitions.items() if partition.version > number}
+
     def since(self, number: int) -> DatasetManifest:
         """Return the part that was added after version `number`, with the statistics of the whole dataset.
 
         Raises:
             TrainyardError: Nothing was added after that version.
         """
-        newer = {name: partition for name, partition in self.partitions.items() if partition.version > number}
+        newer = self.list_added(number)
         if not newer:
             raise TrainyardError(f"version {self.number} of the dataset adds nothing to version {number}.")
         directories = {partition.directory for partition in newer.values()}

@@ -52,6 +52,7 @@ class Phase(StrEnum):
     READ_SOURCE = "read source", "data"
     PREPARE = "prepare", "data"
     FIND_DUPLICATES = "find duplicates", "data"
+    CHECK_VALUES = "check values", "data"
     FIT = "fit", "data"
     WRITE_DATASET = "write dataset", "write"
     EVALUATE = "evaluate", "score"

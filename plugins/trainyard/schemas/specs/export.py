@@ -41,7 +41,8 @@ class ExportSpec(ReadsSources):
     expect: dict[str, Expectation] = {}
     """Data quality checks: column -> a dict of `min`, `max`, `nulls` (largest fraction), `values` (the only values),
     `rows_per_value` (fewest rows), and `unique` (no value twice) or `unique_with` (with other columns). A violation
-    fails the task, and nothing is kept; with `severity` `warn` it is a warning."""
+    fails the task, and nothing is kept; with `severity` `warn` it is a warning. Of `categories` and `label` the values
+    are checked, not their indices."""
     expect_rows: RowCount | None = None
     """How many rows the export writes, for example `{"min": 1000, "max": 2000}`; with `severity` `warn` another number
     is a warning."""
@@ -135,6 +136,11 @@ class ExportSpec(ReadsSources):
     def labels(self) -> tuple[str, ...]:
         """The columns that become numbers of classes."""
         return (self.label,) if isinstance(self.label, str) else self.label or ()
+
+    @property
+    def indexed(self) -> tuple[str, ...]:
+        """The columns whose values become indices."""
+        return (*self.categories, *self.labels)
 
     @property
     def fit_options(self) -> dict[str, Any]:

@@ -247,6 +247,16 @@ class Expectation(Part):
         """The columns beside this one that identify a row; None if no key is expected."""
         return self.unique_with if self.unique_with or self.unique else None
 
+    @property
+    def has_values(self) -> bool:
+        """Whether the rows of each value are checked."""
+        return self.values is not None or self.rows_per_value is not None
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether anything is checked beside the key."""
+        return self.has_values or any(limit is not None for limit in (self.min, self.max, self.nulls))
+
     @model_validator(mode="after")
     def _check_bounds(self) -> Expectation:
         _check_order(self.min, self.max)

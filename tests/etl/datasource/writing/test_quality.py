@@ -95,8 +95,20 @@ def test_the_rows_of_all_splits_together_are_counted(expected: dict[str, int], r
 )
 def test_a_violation_is_a_row_of_a_table(column, statistics, expected, row):
     message = find_problems(column, statistics, **expected)
-    assert message.startswith("the data for s/dataset does not meet expectations; no version was committed:\nsplit")
+    first, header, *_ = message.splitlines()
+    assert first.startswith(
+        f"the data for s/dataset does not meet expectations: split train, column {column}: expected "
+    )
+    assert header.split() == ["split", "column", "expected", "found"]
     assert row in message
+
+
+def test_the_first_line_has_the_first_violation_and_how_many_more_there_are():
+    message = find_problems("price", PRICE, min=0, max=9)
+    assert message.splitlines()[0] == (
+        "the data for s/dataset does not meet expectations: split train, column price: expected min 0, found -1 (and 1 "
+        "more); no version was committed."
+    )
 
 
 def test_an_expectation_of_a_missing_column_is_refused():
@@ -344,7 +356,8 @@ def test_the_error_for_drift_is_a_table_with_the_fix():
     with pytest.raises(TrainyardError) as error:
         check_drift("d", COLUMNS, NEW, OLD, Drift(fail=1.5))
     assert str(error.value) == (
-        "the data for d drifted from its current version; no version was committed:\n"
+        "the data for d drifted from its current version: split train, column kind: expected below 1.5, found 1.61; no "
+        "version was committed.\n"
         "split  column  expected   found\n"
         "train  kind    below 1.5  1.61\n"
         "Check the source; if the change is intended, raise drift={'fail': ...}."

@@ -162,6 +162,13 @@ def test_a_time_of_day_is_compared_too(spark):
     assert assign_days(spark, ["2026-11-01 11:59:59", "2026-11-01 12:00:00"], "timestamp") == ["validation", "test"]
 
 
+def test_the_error_of_a_row_without_a_time_is_within_a_line_of_the_plans_that_spark_logs(spark):
+    frame = spark.createDataFrame([], "at date")
+    plan = splits.assign_by_time(frame, "at", {"test": "2026-11-01"})._jdf.queryExecution().analyzed()
+    (text,) = [line for line in plan.toString().splitlines() if "TrainyardError" in line]
+    assert text.startswith("Project [") and text.endswith("]")
+
+
 def test_a_row_without_a_time_is_an_error_that_names_the_column(spark):
     with pytest.raises(Exception, match="column 'at', by whose times") as failure:
         assign_days(spark, ["2026-10-01", None])
