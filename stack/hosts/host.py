@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -33,6 +34,9 @@ echo booted
 read -r || true
 """
 """What the first process of a host runs: bash, which also waits for processes that have lost their parents."""
+
+_END_TOGETHER = ("setpriv", "--pdeathsig", "KILL", "--")
+"""The beginning of a command that ends with its parent, nsenter, unless it changes its user."""
 
 
 @dataclass
@@ -137,18 +141,35 @@ class Host:
         self.switch.run("tc", "qdisc", "replace", "dev", self._port, *limit)
 
     def fill_disk(self) -> None:
-        """Write to /tmp until no space is left."""
+        """Write to /tmp, which must be in memory, until no space is left.
+
+        Raises:
+            ValueError: Its /tmp is a folder of the machine's disk.
+            RuntimeError: Some space is left.
+        """
+        if self.disk_mb is None:
+            raise ValueError(f"the /tmp of host {self.name} is on the disk of the machine: set disk_mb, for example 64")
         self.run("dd", "if=/dev/zero", "of=/tmp/full", "bs=1M", check=False, capture_output=True)
+        if free := os.statvfs(f"/proc/{self._find_first_process()}/root/tmp").f_bavail:
+            raise RuntimeError(f"the /tmp of host {self.name} still has {free} free blocks")
 
     def build_command(self, *command: str, folder: Path | None = None) -> list[str]:
-        """Return the command of this machine that runs a command on the host.
+        """Return the command of this machine that runs a command on the host; when it is killed, both end.
 
         Args:
             command: The command.
             folder: Its working directory; / if it is None.
         """
         change = ["env", f"--chdir={folder}"] if folder else []
-        return ["nsenter", f"--target={self._find_first_process()}", *NAMESPACES, "--", *change, *command]
+        return [
+            "nsenter",
+            f"--target={self._find_first_process()}",
+            *NAMESPACES,
+            "--",
+            *_END_TOGETHER,
+            *change,
+            *command,
+        ]
 
     def run(self, *command: str, folder: Path | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a command on the host to its end.

@@ -107,11 +107,27 @@ def test_a_host_that_is_switched_off_ends_its_processes_and_no_connection(hosts:
 
 
 @pytest.mark.hosts
+def test_a_command_ends_when_its_process_on_the_machine_is_killed(hosts: Hosts, tmp_path: Path) -> None:
+    def is_running(seconds: int) -> bool:
+        return hosts["a"].run("pgrep", "-f", f"^sleep {seconds}", check=False, capture_output=True).returncode == 0
+
+    process = hosts["a"].start("sleep", "601", log=tmp_path / "log")
+    wait_for(lambda: is_running(601))
+    process.kill()
+    wait_for(lambda: not is_running(601))
+    with pytest.raises(subprocess.TimeoutExpired):
+        hosts["a"].run("sleep", "602", timeout=0.5)
+    wait_for(lambda: not is_running(602))
+
+
+@pytest.mark.hosts
 def test_a_host_has_a_disk_of_its_own_that_may_be_full(hosts: Hosts) -> None:
     read(hosts["a"], "echo of a >/tmp/file")
     assert read(hosts["b"], "ls /tmp/file 2>/dev/null || echo none") == "none"
     hosts["b"].fill_disk()
     assert "No space left" in read(hosts["b"], "dd if=/dev/zero of=/tmp/file count=1 2>&1 || true")
+    with pytest.raises(ValueError, match="the /tmp of host a is on the disk of the machine: set disk_mb"):
+        hosts["a"].fill_disk()
     hosts["a"].switch_off()
     hosts["a"].boot()
     assert read(hosts["a"], "cat /tmp/file") == "of a"
