@@ -24,9 +24,10 @@ SHOWN = ("restart", "wait for slots", "import", "rendezvous", "find checkpoint",
 """The events of the driver and of workers that a timeline has."""
 DISK_MB = 2048
 """The size of the disk of a GPU node."""
-FIRST_EPOCH, SECOND_EPOCH = 2 * 30, 2 * 90
-"""The number of steps of both workers in the middle of an epoch."""
-ALL_STEPS = 2 * 60 * EPOCHS
+EPOCH_STEPS = 100
+"""The steps of both workers in an epoch."""
+FIRST_EPOCH, SECOND_EPOCH = EPOCH_STEPS // 2, EPOCH_STEPS * 3 // 2
+"""The steps of both workers until the middle of an epoch."""
 
 
 @pytest.mark.full
@@ -55,7 +56,10 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
 @pytest.fixture(scope="module")
 def undisturbed(bed: Bed) -> dict[str, Any]:
     """The result of a training without a fault."""
-    return bed.start("train", "undisturbed").finish()
+    training = bed.start("train", "undisturbed")
+    result = training.finish()
+    assert len(training.read_steps()) == EPOCHS * EPOCH_STEPS
+    return result
 
 
 @pytest.fixture
@@ -143,7 +147,7 @@ def test_a_worker_whose_cable_is_cut_for_long_is_replaced_and_fenced(
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("training", [FIRST_EPOCH], indirect=True, ids=[""])
+@pytest.mark.parametrize("training", [FIRST_EPOCH], indirect=True, ids=["first epoch"])
 def test_a_training_whose_driver_is_on_a_host_that_reboots_is_resumed_by_the_next_attempt(
     bed: Bed, training: Job, undisturbed: dict[str, Any]
 ) -> None:
@@ -155,8 +159,8 @@ def test_a_training_whose_driver_is_on_a_host_that_reboots_is_resumed_by_the_nex
     result = check(bed, undisturbed, training)
     assert len(result["errors"]) == 1
     resumed = sum(step.process not in before for step in training.read_steps())
-    print(f"{resumed} of {ALL_STEPS} steps were computed by the next attempt")
-    assert 0 < resumed < ALL_STEPS
+    print(f"{resumed} of {EPOCHS * EPOCH_STEPS} steps were computed by the next attempt")
+    assert 0 < resumed < EPOCHS * EPOCH_STEPS
 
 
 @pytest.mark.faults
