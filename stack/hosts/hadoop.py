@@ -70,9 +70,10 @@ class HostedHadoop:
             raise SystemExit(f"HDFS cannot be formatted on host {host.name}; see {log}")
 
     def start(self, host: str) -> None:
-        """Start the daemons of a host, which has been booted."""
+        """Start the daemons of a host that is on, those that do not run."""
         for name, daemon in self.cluster.daemons.items():
-            if self.cluster.hosts[name] == host:
+            runs = name in self.started and self.started[name].process.poll() is None
+            if self.cluster.hosts[name] == host and not runs:
                 at, log, environment = time.time(), self._get_log(name), self.cluster.build_daemon_environment(daemon)
                 command = self.cluster.build_command(daemon)
                 process = self.hosts[host].start(*command, log=log, folder=FILES, environment=environment)
@@ -105,6 +106,9 @@ class HostedHadoop:
 
     def reboot(self, host: str) -> None:
         """Boot a host that is off, and start its daemons."""
+        for name, started in self.started.items():
+            if self.cluster.hosts[name] == host:
+                started.process.wait()
         self.hosts[host].boot()
         self.hosts[host].run("install", "-d", "-m", "1777", str(FILES))
         self.start(host)

@@ -95,11 +95,12 @@ class Bed:
         return Job(process, log, steps)
 
     def restore(self) -> None:
-        """Boot the hosts that are off, connect all cables, and wait until the Hadoop has all its nodes."""
+        """Repair all hosts and daemons, and wait until the Hadoop has all its nodes."""
         for name, host in self.hadoop.hosts.items():
             if host.is_on:
                 host.connect_cable()
                 host.run("rm", "-f", "/tmp/full")
+                self.hadoop.start(name)
             else:
                 self.hadoop.reboot(name)
         self.hadoop.wait()

@@ -14,7 +14,7 @@ import pytest
 from stack.hosts import demo
 from stack.hosts.bed import run_hosts
 from stack.hosts.hadoop import GATEWAY, run_hadoop
-from tests.cluster.hosts.bed import IN_CONTAINERS, NODES, YARN_EXPIRY, Bed, Job, Step
+from tests.cluster.hosts.bed import NODES, YARN_EXPIRY, Bed, Job, Step
 from tests.cluster.hosts.job import EPOCHS
 from tests.cluster.jobs import wait_for
 
@@ -174,19 +174,16 @@ def test_a_checkpoint_that_a_data_node_does_not_store_is_a_warning_of_the_result
 
 
 @pytest.mark.faults
-def test_a_training_survives_that_the_disks_of_all_nodes_for_a_new_worker_are_full(
+def test_a_worker_on_a_full_disk_is_replaced_when_the_disk_has_room_and_its_node_manager_runs_again(
     bed: Bed, training: Job, undisturbed: dict[str, Any]
 ) -> None:
-    """The executor of a worker is killed when only full disks are left for another one, until these have room again."""
+    """A NodeManager ends when it cannot write that the container of a killed executor has ended."""
     name = find_worker(training)
-    used = {step.host for step in training.read_steps()}
-    full = [name, *(host for host in NODES.values() if host.startswith("gpu") and host not in used)]
-    logs = {host: (bed.hadoop.cluster.home / "log" / f"{host}.log") for host in full}
-    sizes = {host: log.stat().st_size for host, log in logs.items()}
-    for host in full:
-        bed.hadoop.hosts[host].fill_disk()
-    bed.hadoop.hosts[name].run("pkill", "-KILL", "-f", IN_CONTAINERS[1])
-    wait_for(lambda: any(b"No space left" in log.read_bytes()[sizes[host] :] for host, log in logs.items()))
-    for host in full:
-        bed.hadoop.hosts[host].run("rm", "/tmp/full")
-    check(bed, undisturbed, training)
+    host = bed.hadoop.hosts[name]
+    host.fill_disk()
+    host.run("pkill", "-KILL", "-f", "YarnCoarseGrainedExecutorBackend")
+    wait_for(bed.hadoop.find_ended)
+    host.run("rm", "/tmp/full")
+    bed.hadoop.start(name)
+    result = check(bed, undisturbed, training)
+    assert (result["output"]["restarts"], result["errors"]) == (1, [])
