@@ -1,6 +1,7 @@
 """A test bed of hosts on one Linux machine, as root: a switch, and hosts that are connected to it.
 
-The network of the machine itself is not changed, and nothing is left when the process that runs the bed has ended.
+The network of the machine itself is not changed. When the process that runs the bed has ended, only files in its
+folder are left.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from stack.hosts.host import NAMESPACES, Host, Switch
+from stack.hosts.host import INTERFACE, NAMESPACES, Host, Switch, build_limit
 
 UNAVAILABLE = 69
 """The exit status of a program that needs what this machine does not have, EX_UNAVAILABLE of sysexits.h."""
@@ -24,6 +25,12 @@ FIRST_NUMBER = 10
 TMP = Path("/tmp")  # noqa: S108 (each host has one of its own)
 PROGRAMS = ("ip", "tc", "unshare", "nsenter", "setpriv")
 ROOT = Path(__file__).parents[2]
+_TRIAL = f"""
+ip link add bridge type bridge
+ip link add port type veth peer name {INTERFACE}
+tc qdisc replace dev port root {" ".join(build_limit("1mbit"))}
+"""
+"""A script that creates what a bed needs of the kernel."""
 
 
 def find_obstacle() -> str:
@@ -34,9 +41,11 @@ def find_obstacle() -> str:
         return "Hosts need root, which creates their networks: run this as root."
     if missing := [program for program in PROGRAMS if not shutil.which(program)]:
         return f"Hosts need {', '.join(missing)}: install iproute2 and util-linux."
-    create = ["unshare", *NAMESPACES, "--fork", "ip", "link", "add", "bridge", "type", "bridge"]
+    create = ["unshare", *NAMESPACES, "--fork", "bash", "-euc", _TRIAL]
     process = subprocess.run(create, capture_output=True, text=True, check=False)
-    return f"Hosts need namespaces and bridges of Linux: {process.stderr.strip()}." if process.returncode else ""
+    if process.returncode:
+        return f"Hosts need namespaces, bridges, veth and tbf of Linux: {process.stderr.strip()}."
+    return ""
 
 
 @contextmanager

@@ -6,13 +6,30 @@ python -m stack.hosts.demo DAG --home DIR
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from stack.hosts.bed import ROOT, UNAVAILABLE, find_obstacle, run_hosts
 from stack.hosts.hadoop import GATEWAY, HOSTS, run_hadoop
+
+
+@contextlib.contextmanager
+def _create(home: Path) -> Iterator[None]:
+    """Create the folder of a run, which no other run uses while the context is active. It is kept afterwards."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with home.with_name(f"{home.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(f"{home} is in use by another run; set --home to another folder") from None
+        shutil.rmtree(home, ignore_errors=True)
+        (home / "hosts").mkdir(parents=True)
+        yield
 
 
 def main() -> int:
@@ -26,9 +43,11 @@ def main() -> int:
         print(obstacle, file=sys.stderr)
         return UNAVAILABLE
     home = arguments.home.resolve()
-    shutil.rmtree(home, ignore_errors=True)
-    (home / "hosts").mkdir(parents=True)
-    with run_hosts(HOSTS, home / "hosts") as hosts, run_hadoop(hosts, home / "hadoop"):
+    with (
+        _create(home),
+        run_hosts(HOSTS, home / "hosts") as hosts,
+        run_hadoop(hosts, home / "hadoop"),
+    ):
         print(f"Hosts: {', '.join(f'{host.name} {host.address}' for host in hosts.values())}", flush=True)
         environment = os.environ | {"TRAINYARD_HOME": str(home)}
         demo = hosts[GATEWAY].run("stack/hadoop/demo.sh", arguments.dag, folder=ROOT, env=environment, check=False)

@@ -7,10 +7,12 @@ in the host's /tmp. Configuration, logs of daemons and `env.sh` are in a folder 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -38,36 +40,81 @@ FILES = Path("/tmp/hadoop")  # noqa: S108 (each host has a /tmp of its own)
 
 
 @dataclass(frozen=True)
+class Started:
+    """A daemon that was started: its process, and when that was, in seconds since the epoch."""
+
+    process: subprocess.Popen[bytes]
+    at: float
+
+
+@dataclass(frozen=True)
 class HostedHadoop:
     """A Hadoop on hosts.
 
     Attributes:
         cluster: The cluster, as a process on the gateway reaches it.
         hosts: The hosts, by name.
+        started: The daemons that were started last, by name.
     """
 
     cluster: Cluster
     hosts: Mapping[str, Host]
+    started: dict[str, Started] = field(default_factory=dict)
+
+    def format(self) -> None:
+        """Format HDFS, before its NameNode is started. Raises SystemExit, which names the log, if that fails."""
+        host, log = self.hosts[self.cluster.hosts[NAME_NODE.name]], self._get_log(NAME_NODE.name)
+        command = self.cluster.build_command(NAME_NODE, "-format", "-force", "-nonInteractive")
+        environment = self.cluster.build_daemon_environment(NAME_NODE)
+        if host.start(*command, log=log, folder=FILES, environment=environment).wait():
+            raise SystemExit(f"HDFS cannot be formatted on host {host.name}; see {log}")
 
     def start(self, host: str) -> None:
-        """Start the daemons of a host, which has been booted."""
+        """Start the daemons of a host that is on, those that do not run."""
         for name, daemon in self.cluster.daemons.items():
-            if self.cluster.hosts[name] == host:
-                self.hosts[host].start(
-                    *self.cluster.build_command(daemon), log=self.cluster.home / "log" / f"{name}.log", folder=FILES,
-                    environment=self.cluster.build_daemon_environment(daemon),
-                )  # fmt: skip
+            runs = name in self.started and self.started[name].process.poll() is None
+            if self.cluster.hosts[name] == host and not runs:
+                at, log, environment = time.time(), self._get_log(name), self.cluster.build_daemon_environment(daemon)
+                command = self.cluster.build_command(daemon)
+                process = self.hosts[host].start(*command, log=log, folder=FILES, environment=environment)
+                self.started[name] = Started(process, at)
 
     def wait(self) -> None:
-        """Wait until all DataNodes and NodeManagers have registered."""
-        program = ("-m", "stack.hadoop", "wait", "--home", str(self.cluster.home))
-        self.hosts[GATEWAY].run(sys.executable, *program, folder=ROOT)
+        """Wait until all DataNodes and NodeManagers have registered, each since it was started last.
+
+        Raises:
+            SystemExit: A daemon has ended on a host that is on, or nodes are missing after minutes.
+        """
+        times = [f"{name}={started.at}" for name, started in self.started.items()]
+        program = (sys.executable, "-m", "stack.hosts.registration", str(self.cluster.home), *times)
+        with subprocess.Popen(self.hosts[GATEWAY].build_command(*program, folder=ROOT)) as waiting:
+            while waiting.poll() is None:
+                if ended := self.find_ended():
+                    waiting.kill()
+                    raise SystemExit(ended)
+                time.sleep(0.1)
+        if waiting.returncode:
+            raise SystemExit(f"the Hadoop in {self.cluster.home} has not all its nodes")
+
+    def find_ended(self) -> str:
+        """Return a sentence about a daemon that has ended on a host that is on, an empty string if there is none."""
+        for name, started in self.started.items():
+            host = self.cluster.hosts[name]
+            if self.hosts[host].is_on and started.process.poll() is not None:
+                return f"{name} has ended on host {host}; see {self._get_log(name)}"
+        return ""
 
     def reboot(self, host: str) -> None:
         """Boot a host that is off, and start its daemons."""
+        for name, started in self.started.items():
+            if self.cluster.hosts[name] == host:
+                started.process.wait()
         self.hosts[host].boot()
         self.hosts[host].run("install", "-d", "-m", "1777", str(FILES))
         self.start(host)
+
+    def _get_log(self, daemon: str) -> Path:
+        return self.cluster.home / "log" / f"{daemon}.log"
 
 
 @contextmanager
@@ -97,10 +144,8 @@ def run_hadoop(
     (home / "cluster.json").write_text(json.dumps({"ports": ports, "hosts": dict(places)}))
     for host in hosts.values():
         host.run("install", "-d", "-m", "1777", str(FILES))
-    format_name_node = cluster.build_command(NAME_NODE, "-format", "-force", "-nonInteractive")
-    master, environment = hosts[places[NAME_NODE.name]], cluster.build_daemon_environment(NAME_NODE)
-    master.run(*format_name_node, folder=FILES, env=environment, capture_output=True)
     hadoop = HostedHadoop(cluster, hosts)
+    hadoop.format()
     for place in dict.fromkeys(places.values()):
         hadoop.start(place)
     hadoop.wait()

@@ -1,4 +1,4 @@
-"""A host of a test bed: namespaces of this machine with a network, a name, processes and a /tmp of their own.
+"""A host of a test bed: namespaces of this machine with a network, a name, processes, /tmp and /dev/shm of their own.
 
 All other files are those of the machine. A host ends with the process that has booted it, whatever ends that: its first
 process reads from a pipe of which only that process has the other end.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -28,11 +29,17 @@ if [ "$disk" ]; then mount -t tmpfs -o "size=${disk}m,mode=1777" tmpfs "$files/t
 for folder; do mkdir -p "$files$folder"; mount --bind "$folder" "$files$folder"; done
 mount --rbind "$files/tmp" /tmp
 mount -t proc proc /proc
+mount -t tmpfs -o mode=1777 tmpfs /dev/shm
 ip link set lo up
 echo booted
 read -r || true
 """
 """What the first process of a host runs: bash, which also waits for processes that have lost their parents."""
+
+_END_TOGETHER = ("setpriv", "--pdeathsig", "KILL", "--")
+"""The beginning of a command that ends with its parent, nsenter, unless it changes its user."""
+_PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
+_WITHOUT_PROXIES = tuple(f"--unset={name}" for proxy in _PROXIES for name in (proxy, proxy.upper()))
 
 
 @dataclass
@@ -56,10 +63,10 @@ class Switch:
         if self._process:
             _end(self._process)
 
-    def run(self, *command: str, **options: Any) -> None:
-        """Run a command in the network namespace of the bridge, with options of `subprocess.run`."""
+    def run(self, *command: str) -> None:
+        """Run a command in the network namespace of the bridge. Raises RuntimeError with its message if it fails."""
         assert self._process, "the switch has not been started"
-        _run("nsenter", f"--target={self._process.pid}", "--net", "--", *command, **options)
+        _configure("nsenter", f"--target={self._process.pid}", "--net", "--", *command)
 
 
 @dataclass
@@ -94,7 +101,11 @@ class Host:
         return self._process is not None
 
     def boot(self) -> None:
-        """Start the host, with its cable connected. Its /tmp has the files of before, unless it is in memory."""
+        """Start the host, with its cable connected. Its /tmp has the files of before, unless it is in memory.
+
+        Raises:
+            RuntimeError: A mount or the network cannot be set up; the host is on then, until it is switched off.
+        """
         (self.files / "tmp").mkdir(exist_ok=True)
         (self.files / "tmp").chmod(0o1777)
         disk = "" if self.disk_mb is None else str(self.disk_mb)
@@ -107,20 +118,23 @@ class Host:
         self.switch.run("ip", "link", "set", self._port, "master", "bridge", "up")
         prefix = f"{self.address}/{self.switch.network.prefixlen}"
         flags = ["nodad"] if self.switch.network.version == 6 else []
-        self.run("ip", "address", "add", prefix, "dev", INTERFACE, *flags)
-        self.run("ip", "link", "set", INTERFACE, "up")
+        _configure(*self.build_command("ip", "address", "add", prefix, "dev", INTERFACE, *flags))
+        _configure(*self.build_command("ip", "link", "set", INTERFACE, "up"))
 
     def switch_off(self) -> None:
         """End all processes at once. No peer receives the end of a connection, as after a power failure."""
         if self._process is None:
             return
-        self.cut_cable()
-        with contextlib.suppress(psutil.NoSuchProcess):
-            psutil.Process(self._find_first_process()).send_signal(signal.SIGKILL)
-        _end(self._process)
-        # Linux also deletes it with the network of the host, a moment later.
-        self.switch.run("ip", "link", "delete", self._port, check=False, stderr=subprocess.DEVNULL)
-        self._process = None
+        try:
+            with contextlib.suppress(RuntimeError):  # there is no cable if the host could not be booted
+                self.cut_cable()
+            with contextlib.suppress(psutil.NoSuchProcess, IndexError):
+                psutil.Process(self._find_first_process()).send_signal(signal.SIGKILL)
+        finally:
+            _end(self._process)
+            self._process = None
+        with contextlib.suppress(RuntimeError):  # Linux also deletes it with the network of the host, a moment later
+            self.switch.run("ip", "link", "delete", self._port)
 
     def cut_cable(self) -> None:
         """Drop all packets from and to the host, whose processes go on; it has its address and routes still."""
@@ -132,23 +146,36 @@ class Host:
 
     def limit_rate(self, rate: str) -> None:
         """Limit what the host sends, and what it receives, to a rate such as "100mbit"."""
-        limit = ("root", "tbf", "rate", rate, "burst", "64kb", "latency", "50ms")
-        self.run("tc", "qdisc", "replace", "dev", INTERFACE, *limit)
+        limit = ("root", *build_limit(rate))
+        _configure(*self.build_command("tc", "qdisc", "replace", "dev", INTERFACE, *limit))
         self.switch.run("tc", "qdisc", "replace", "dev", self._port, *limit)
 
     def fill_disk(self) -> None:
-        """Write to /tmp until no space is left."""
+        """Write to /tmp, which must be in memory, until no space is left.
+
+        Raises:
+            ValueError: Its /tmp is a folder of the machine's disk.
+            RuntimeError: Some space is left.
+        """
+        if self.disk_mb is None:
+            raise ValueError(f"the /tmp of host {self.name} is on the disk of the machine: set disk_mb, for example 64")
         self.run("dd", "if=/dev/zero", "of=/tmp/full", "bs=1M", check=False, capture_output=True)
+        if free := os.statvfs(f"/proc/{self._find_first_process()}/root/tmp").f_bavail:
+            raise RuntimeError(f"the /tmp of host {self.name} still has {free} free blocks")
 
     def build_command(self, *command: str, folder: Path | None = None) -> list[str]:
-        """Return the command of this machine that runs a command on the host.
+        """Return the command of this machine that runs a command on the host; when it is killed, both end.
+
+        The command has no proxy in its environment: hosts reach each other, and nothing else.
 
         Args:
             command: The command.
             folder: Its working directory; / if it is None.
         """
-        change = ["env", f"--chdir={folder}"] if folder else []
-        return ["nsenter", f"--target={self._find_first_process()}", *NAMESPACES, "--", *change, *command]
+        target = f"--target={self._find_first_process()}"
+        folders = [f"--chdir={folder}"] if folder else []
+        environment = ["env", *_WITHOUT_PROXIES, *folders]
+        return ["nsenter", target, *NAMESPACES, "--", *_END_TOGETHER, *environment, *command]
 
     def run(self, *command: str, folder: Path | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a command on the host to its end.
@@ -180,6 +207,11 @@ class Host:
         return int(psutil.Process(self._process.pid).children()[0].pid)
 
 
+def build_limit(rate: str) -> tuple[str, ...]:
+    """Return the queueing discipline of tc that limits what is sent to a rate such as "100mbit"."""
+    return ("tbf", "rate", rate, "burst", "64kb", "latency", "50ms")
+
+
 def _start(command: Sequence[str]) -> subprocess.Popen[str]:
     """Start a process that reads its input until this process ends; return it when it has written a line."""
     process = subprocess.Popen(
@@ -198,6 +230,13 @@ def _start(command: Sequence[str]) -> subprocess.Popen[str]:
 
 def _end(process: subprocess.Popen[str]) -> None:
     process.communicate()  # closes its input
+
+
+def _configure(*command: str) -> None:
+    """Run a command that prints why it fails, and raise RuntimeError with that."""
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {process.stderr.strip()}")
 
 
 def _run(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -49,6 +49,11 @@ class Job:
         assert status == 0, "\n".join(lines[-80:])
         return dict(json.loads(lines[-1]))
 
+    def kill(self) -> None:
+        """Kill the job, but not its application."""
+        self.process.kill()
+        self.process.wait()
+
     def read_steps(self) -> list[Step]:
         """Return the steps so far, in the order of their time."""
         return sorted(step for file in self.folder.iterdir() for step in _parse(file))
@@ -90,14 +95,23 @@ class Bed:
         return Job(process, log, steps)
 
     def restore(self) -> None:
-        """Boot the hosts that are off, connect all cables, and wait until the Hadoop has all its nodes."""
+        """Repair all hosts and daemons, and wait until the Hadoop has all its nodes."""
         for name, host in self.hadoop.hosts.items():
             if host.is_on:
                 host.connect_cable()
                 host.run("rm", "-f", "/tmp/full")
+                self.hadoop.start(name)
             else:
                 self.hadoop.reboot(name)
         self.hadoop.wait()
+
+    def end(self, job: Job) -> None:
+        """End a job, and all applications, after a test. All hosts are as before then, and no container is left."""
+        job.kill()
+        self.restore()
+        end = self.start("end", f"{job.folder.name}-end")
+        assert end.process.wait() == 0, end.log.read_text()[-6000:]
+        wait_for(lambda: not self.find_containers(), 60)
 
     def find_containers(self) -> list[str]:
         """Return the processes of containers, by host, that run now."""

@@ -1,8 +1,9 @@
 """Run a job from the gateway of a test bed, with retries as Airflow has them, and print what came of it as JSON.
 
-    python -m tests.cluster.hosts.job export|train HADOOP FOLDER NAME
+    python -m tests.cluster.hosts.job export|train|end HADOOP FOLDER NAME
 
-HADOOP is the folder of the cluster, FOLDER one that all hosts share, and NAME names the model of a training.
+HADOOP is the folder of the cluster, FOLDER one that all hosts share, and NAME names the model of a training. `end`
+kills all applications.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from airflow.sdk import DAG
 
 from stack.hadoop.cluster import Cluster
-from tests.cluster.conftest import ROOT, list_applications
+from tests.cluster.conftest import ROOT, kill_all, list_applications
 from tests.cluster.jobs import Exports, build_plan, run_to_end
 from trainyard.errors import TrainyardError
 from trainyard.files import uris
@@ -28,7 +29,7 @@ from trainyard.planning.sizing import Memory
 from trainyard.schemas.runs import events
 
 ATTEMPTS = 3
-EPOCHS = 4
+EPOCHS = 6
 ROWS = """
     from pyspark.sql import functions as F
 
@@ -70,9 +71,8 @@ def log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def describe(plan: Plan) -> dict[str, Any]:
+def describe(cluster: Cluster, plan: Plan) -> dict[str, Any]:
     """Return the applications of a training, and its events, with times in seconds."""
-    cluster = Cluster.open(Path(sys.argv[2]))
     recorded = [
         [event["ts"] / 1e6, event.get("dur", 0) / 1e6, event["name"], event["args"]]
         for event in events.read(plan.job.task_key.directory)
@@ -85,16 +85,20 @@ def describe(plan: Plan) -> dict[str, Any]:
 
 
 def main() -> None:
-    job, _, folder, name = sys.argv[1:]
-    os.environ.update(Cluster.open(Path(sys.argv[2])).build_environment())
-    root = Cluster.open(Path(sys.argv[2])).storage
-    if job == "export":
+    job, home, folder, name = sys.argv[1:]
+    cluster = Cluster.open(Path(home))
+    os.environ.update(cluster.build_environment())
+    root = cluster.storage
+    result: dict[str, Any] = {}
+    if job == "end":
+        kill_all(cluster)
+    elif job == "export":
         result = run(Exports(Path(folder), root).plan(ROWS))
     else:
         plan = build_training(root, Path(folder), name)
         result = run(plan)
         if "output" in result:
-            result |= describe(plan)
+            result |= describe(cluster, plan)
     print(json.dumps(result, default=str))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 from stack.hosts import demo
 from stack.hosts.bed import run_hosts
 from stack.hosts.hadoop import GATEWAY, run_hadoop
-from tests.cluster.hosts.bed import NODES, YARN_EXPIRY, Bed, Job
+from tests.cluster.hosts.bed import NODES, YARN_EXPIRY, Bed, Job, Step
+from tests.cluster.hosts.job import EPOCHS
 from tests.cluster.jobs import wait_for
 
 pytestmark = [pytest.mark.hosts, pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -22,6 +24,10 @@ SHOWN = ("restart", "wait for slots", "import", "rendezvous", "find checkpoint",
 """The events of the driver and of workers that a timeline has."""
 DISK_MB = 2048
 """The size of the disk of a GPU node."""
+EPOCH_STEPS = 100
+"""The steps of both workers in an epoch."""
+FIRST_EPOCH, SECOND_EPOCH = EPOCH_STEPS // 2, EPOCH_STEPS * 3 // 2
+"""The steps of both workers until the middle of an epoch."""
 
 
 @pytest.mark.full
@@ -50,18 +56,21 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
 @pytest.fixture(scope="module")
 def undisturbed(bed: Bed) -> dict[str, Any]:
     """The result of a training without a fault."""
-    return bed.start("train", "undisturbed").finish()
+    training = bed.start("train", "undisturbed")
+    result = training.finish()
+    assert len(training.read_steps()) == EPOCHS * EPOCH_STEPS
+    return result
 
 
 @pytest.fixture
 def training(request: pytest.FixtureRequest, bed: Bed, undisturbed: dict[str, Any]) -> Iterator[Job]:
-    """A training in the middle of its second epoch. Afterwards all hosts and nodes are as before."""
-    bed.restore()
+    """A training after `SECOND_EPOCH` steps, or a parameter. Afterwards all is as before."""
     training = bed.start("train", re.sub(r"\W", "_", request.node.name)[:60])
-    training.wait_for_steps(2 * 90)
-    yield training
-    if training.process.poll() is None:
-        training.process.kill()
+    try:
+        training.wait_for_steps(getattr(request, "param", SECOND_EPOCH))
+        yield training
+    finally:
+        bed.end(training)
 
 
 def check(bed: Bed, undisturbed: dict[str, Any], training: Job) -> dict[str, Any]:
@@ -72,7 +81,14 @@ def check(bed: Bed, undisturbed: dict[str, Any], training: Job) -> dict[str, Any
     assert [final for state, final in result["states"]].count("SUCCEEDED") == 1, result["states"]
     assert {state for state, _ in result["states"]} <= {"FINISHED", "FAILED", "KILLED"}
     wait_for(lambda: not bed.find_containers(), 60)
+    print(f"\nlongest pause without a step: {find_pause(training.read_steps()):.1f} s")
+    print(*result["errors"], *result["output"]["warnings"], sep="\n")
     return result
+
+
+def find_pause(steps: list[Step]) -> float:
+    """Return the longest time between a step and the next one, of any worker, in seconds."""
+    return max(following.at - step.at for step, following in pairwise(steps))
 
 
 def find_worker(training: Job) -> str:
@@ -131,29 +147,43 @@ def test_a_worker_whose_cable_is_cut_for_long_is_replaced_and_fenced(
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize("training", [FIRST_EPOCH], indirect=True, ids=["first epoch"])
 def test_a_training_whose_driver_is_on_a_host_that_reboots_is_resumed_by_the_next_attempt(
     bed: Bed, training: Job, undisturbed: dict[str, Any]
 ) -> None:
     name = next(line.split(":")[0] for line in bed.find_containers() if "ApplicationMaster" in line)
+    before = {step.process for step in training.read_steps()}
     bed.hadoop.hosts[name].switch_off()
     time.sleep(20)
     bed.hadoop.reboot(name)
     result = check(bed, undisturbed, training)
     assert len(result["errors"]) == 1
+    resumed = sum(step.process not in before for step in training.read_steps())
+    print(f"{resumed} of {EPOCHS * EPOCH_STEPS} steps were computed by the next attempt")
+    assert 0 < resumed < EPOCHS * EPOCH_STEPS
 
 
 @pytest.mark.faults
-def test_checkpoints_are_written_while_the_host_of_a_data_node_is_off(
+def test_a_checkpoint_that_a_data_node_does_not_store_is_a_warning_of_the_result(
     bed: Bed, training: Job, undisturbed: dict[str, Any]
 ) -> None:
     bed.hadoop.hosts["data2"].switch_off()
     result = check(bed, undisturbed, training)
     assert (result["output"]["restarts"], result["errors"]) == (0, [])
+    assert any("of the checkpoints" in text.lower() for text in result["output"]["warnings"])
 
 
 @pytest.mark.faults
-def test_a_training_survives_that_the_disk_of_a_node_is_full(
+def test_a_worker_on_a_full_disk_is_replaced_when_the_disk_has_room_and_its_node_manager_runs_again(
     bed: Bed, training: Job, undisturbed: dict[str, Any]
 ) -> None:
-    bed.hadoop.hosts[find_worker(training)].fill_disk()
-    check(bed, undisturbed, training)
+    """A NodeManager ends when it cannot write that the container of a killed executor has ended."""
+    name = find_worker(training)
+    host = bed.hadoop.hosts[name]
+    host.fill_disk()
+    host.run("pkill", "-KILL", "-f", "YarnCoarseGrainedExecutorBackend")
+    wait_for(bed.hadoop.find_ended)
+    host.run("rm", "/tmp/full")
+    bed.hadoop.start(name)
+    result = check(bed, undisturbed, training)
+    assert (result["output"]["restarts"], result["errors"]) == (1, [])

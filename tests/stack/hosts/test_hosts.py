@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -107,28 +109,74 @@ def test_a_host_that_is_switched_off_ends_its_processes_and_no_connection(hosts:
 
 
 @pytest.mark.hosts
+def test_a_command_ends_when_its_process_on_the_machine_is_killed(hosts: Hosts, tmp_path: Path) -> None:
+    def is_running(seconds: int) -> bool:
+        return hosts["a"].run("pgrep", "-f", f"^sleep {seconds}", check=False, capture_output=True).returncode == 0
+
+    process = hosts["a"].start("sleep", "601", log=tmp_path / "log")
+    wait_for(lambda: is_running(601))
+    process.kill()
+    wait_for(lambda: not is_running(601))
+    with pytest.raises(subprocess.TimeoutExpired):
+        hosts["a"].run("sleep", "602", timeout=0.5)
+    wait_for(lambda: not is_running(602))
+
+
+@pytest.mark.hosts
 def test_a_host_has_a_disk_of_its_own_that_may_be_full(hosts: Hosts) -> None:
     read(hosts["a"], "echo of a >/tmp/file")
     assert read(hosts["b"], "ls /tmp/file 2>/dev/null || echo none") == "none"
     hosts["b"].fill_disk()
     assert "No space left" in read(hosts["b"], "dd if=/dev/zero of=/tmp/file count=1 2>&1 || true")
+    with pytest.raises(ValueError, match="the /tmp of host a is on the disk of the machine: set disk_mb"):
+        hosts["a"].fill_disk()
     hosts["a"].switch_off()
     hosts["a"].boot()
     assert read(hosts["a"], "cat /tmp/file") == "of a"
 
 
 @pytest.mark.hosts
-def test_the_rate_of_a_cable_is_limited(hosts: Hosts, tmp_path: Path) -> None:
-    def receive(log: Path) -> float:
-        """Return the seconds for a million bytes from `b`."""
-        receiver = hosts["a"].start(sys.executable, "-c", RECEIVER, log=log)
-        wait_for(lambda: log.read_text() == "listening\n")
-        read(hosts["b"], "head -c 1000000 /dev/zero >/dev/tcp/a/7001")
-        assert receiver.wait() == 0
-        return float(log.read_text().split()[1])
-
+@pytest.mark.parametrize(("sender", "receiver"), [("a", "b"), ("b", "a")])
+def test_the_rate_of_a_cable_is_limited(hosts: Hosts, tmp_path: Path, sender: str, receiver: str) -> None:
     hosts["b"].limit_rate("8mbit")
-    assert receive(tmp_path / "limited.log") > 0.8
+    log = tmp_path / "receiver.log"
+    process = hosts[receiver].start(sys.executable, "-c", RECEIVER, log=log)
+    wait_for(lambda: log.read_text() == "listening\n")
+    read(hosts[sender], f"head -c 1000000 /dev/zero >/dev/tcp/{receiver}/7001")
+    assert process.wait() == 0
+    assert float(log.read_text().split()[1]) > 0.8, "seconds for a million bytes"
+
+
+@pytest.mark.hosts
+def test_hosts_have_no_proxy(hosts: Hosts) -> None:
+    proxies = {"http_proxy": "http://proxy.example:3128", "HTTPS_PROXY": "http://proxy.example:3128"}
+    printed = hosts["a"].run("env", env=os.environ | proxies, capture_output=True).stdout
+    assert "proxy.example" not in printed
+
+
+@pytest.mark.hosts
+def test_a_host_has_shared_memory_of_its_own(hosts: Hosts) -> None:
+    name = f"/dev/shm/trainyard-{os.getpid()}"
+    read(hosts["a"], f"echo of a >{name}")
+    assert read(hosts["b"], f"ls {name} 2>/dev/null || echo none") == "none"
+    assert not Path(name).exists()
+
+
+@pytest.mark.hosts
+def test_a_kernel_without_veth_is_an_obstacle_and_the_cause_of_a_boot_that_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    real, replacement = shutil.which("ip"), tmp_path / "bin" / "ip"
+    replacement.parent.mkdir()
+    replacement.write_text(
+        f'#!/bin/sh\ncase "$*" in *veth*) echo "not supported" >&2; exit 2;; esac\nexec {real} "$@"\n'
+    )
+    replacement.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{replacement.parent}:{os.environ['PATH']}")
+    assert find_obstacle() == "Hosts need namespaces, bridges, veth and tbf of Linux: not supported."
+    with pytest.raises(RuntimeError, match=r"type veth .*: not supported$"), run_hosts(["a"], tmp_path):
+        pass
+    assert not [process for process in psutil.process_iter() if str(tmp_path) in " ".join(get_arguments(process))]
 
 
 @pytest.mark.hosts
@@ -151,6 +199,13 @@ def test_nothing_is_left_of_hosts_whose_owner_was_killed(tmp_path: Path) -> None
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
 
 
+def get_arguments(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
 def list_environment(process: psutil.Process) -> list[str]:
     try:
         return list(process.environ().values())
@@ -165,6 +220,20 @@ def test_a_user_without_root_reads_what_hosts_need(
     monkeypatch.setattr(sys, "argv", ["demo", "digits"])
     assert main() == 69
     assert capsys.readouterr().err == "Hosts need root, which creates their networks: run this as root.\n"
+
+
+@pytest.mark.hosts
+def test_a_second_demo_does_not_remove_the_folder_of_a_running_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setattr(sys, "argv", ["demo", "digits", "--home", str(home)])
+    with (tmp_path / "home.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        home.mkdir()
+        with pytest.raises(SystemExit, match=f"{home} is in use by another run"):
+            main()
+    assert home.exists()
 
 
 def test_programs_that_are_not_installed_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
