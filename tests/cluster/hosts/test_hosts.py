@@ -30,7 +30,7 @@ FIRST_EPOCH, SECOND_EPOCH = EPOCH_STEPS // 2, EPOCH_STEPS * 3 // 2
 """The steps of both workers until the middle of an epoch."""
 
 
-@pytest.mark.full
+@pytest.mark.faults
 def test_the_digits_run_on_several_hosts_from_a_gateway(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
