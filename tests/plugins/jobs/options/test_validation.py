@@ -381,12 +381,13 @@ def test_every_option_may_be_a_template(dag: DAG) -> None:
 def test_the_modules_of_another_format_are_required_on_the_nodes(dag: DAG) -> None:
     from trainyard.trainer.formats import export
 
+    modules = TrainOperator.REQUIREMENTS.modules
+    operator = train(dag, task_id="train")
     for name in export.FORMATS:
         packages = export.get_format(name).PACKAGES
-        assert train(dag, task_id=name, formats=[name]).modules({"formats": [name]}) == (
-            *TrainOperator.REQUIREMENTS.modules,
-            *packages,
-        )
+        assert operator.modules({"formats": [name], "trackers": []}) == (*modules, *packages)
+    registering = {"formats": [], "trackers": [{"name": "mlflow", "registered_model_name": "digits"}]}
+    assert operator.modules(registering) == (*modules, *export.get_format("mlflow").PACKAGES)
 
 
 def test_maven_coordinates_may_be_templates(dag: DAG) -> None:
