@@ -130,7 +130,8 @@ class TrainOperator(WorkerGroupOperator):
 
     def modules(self, spec: Mapping[str, Any]) -> tuple[str, ...]:
         """Return what the job's Python imports on the nodes, with what the formats of the model need."""
-        registers = any(tracker["registered_model_name"] for tracker in spec["trackers"])
+        trackers = spec["trackers"] if isinstance(spec["trackers"], list | tuple) else ()  # what another task returns
+        registers = any(isinstance(each, Mapping) and each.get("registered_model_name") for each in trackers)
         formats = [*spec["formats"], *(["mlflow"] if registers else [])]
         extra = [name for format in formats for name in MODULES_OF_FORMATS.get(format, ())]
         return (*super().modules(spec), *dict.fromkeys(extra))

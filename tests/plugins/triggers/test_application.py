@@ -115,7 +115,7 @@ def list_kills(server: Server) -> list[str]:
 
 def test_a_resource_manager_that_refuses_is_polled_until_the_patience_ends(cluster: Callable[..., Server]) -> None:
     server = cluster(Answer({"RemoteException": {"message": "who are you?"}}, 403))
-    event = first(ApplicationTrigger(ID, TAG, poll=0.01, patience=0.2))
+    event = first(ApplicationTrigger(ID, TAG, poll=0.01, patience=2))
     assert len(server.requests) > 1
     assert event["application"] == ID
     assert event["error"].endswith("who are you?")
