@@ -123,7 +123,7 @@ class Source(Part):
             raise ValueError(f"format={self.format!r} is not one of spark.read; write {{{self.format!r}: ...}}")
         if self.query and self.options:
             raise ValueError("a query has no options; write them in the query, or register a view in prepare")
-        if self.is_table and SINCE in map(str.lower, self.options) and not self.since.isdecimal():
+        if self.since and not self.since.isdecimal():
             raise ValueError(
                 f"since={self.since!r} of the options is not valid; write the number of a version of the table"
             )
