@@ -58,6 +58,7 @@ def start(trained: Training, name: str, registered_model_name: str | None) -> ML
     return MLflow(trained.server, "digits", name, f"runs/{name}", {}, registered_model_name)
 
 
+@pytest.mark.slow
 def test_each_training_is_a_version_that_predicts_what_its_model_predicts(
     trained: Training, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +75,7 @@ def test_each_training_is_a_version_that_predicts_what_its_model_predicts(
     assert np.array_equal(served["class_"].to_numpy(), load_model(trained.model).predict({"x": ROWS["x"]})["class_"])
 
 
+@pytest.mark.slow
 def test_another_attempt_of_a_task_registers_no_second_version(trained: Training) -> None:
     first = start(trained, "attempts", "again")
     versions = tracking.register([first], trained.formats, trained.weights)
@@ -82,11 +84,13 @@ def test_another_attempt_of_a_task_registers_no_second_version(trained: Training
         assert tracking.register([another], trained.formats, "f" * 64) == ["models:/again/2"], "other weights"
 
 
+@pytest.mark.slow
 def test_trackers_without_a_registered_model_register_nothing(trained: Training) -> None:
     with start(trained, "none", None) as tracker:
         assert tracking.register([tracker], trained.formats, trained.weights) == []
 
 
+@pytest.mark.slow
 def test_a_server_that_refuses_a_model_ends_the_attempt_with_what_comes_next(trained: Training) -> None:
     Path("mlruns").write_text("no directory, so that artifacts are not stored")
     with (
