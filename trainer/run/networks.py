@@ -59,7 +59,7 @@ class Networks:
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes that this worker has sent, of gradients and of sharded parameters."""
+        """Bytes that this worker has sent: of gradients, or of each sharded network as in one pass a step."""
         return self.reducer.bytes_sent + sum(sharding.bytes_sent for sharding in self._shardings)
 
     def add(self, network: nn.Module) -> None:

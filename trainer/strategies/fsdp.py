@@ -61,8 +61,8 @@ class FSDP(Strategy[Options]):
             check_wrap(self.options.wrap, {type(module).__name__ for module in network.modules()})
         blocks = _find_blocks(network, self.options.wrap)
         in_blocks = sum(p.nbytes for p in {p for block in blocks for p in block.parameters()})
-        # Parameters outside of blocks stay gathered between the forward and the backward pass.
-        self._gathered, self._reduced = total + in_blocks, total
+        # Of a recipe, parameters outside of blocks stay gathered between the forward and the backward pass.
+        self._gathered, self._reduced = 2 * total if self._is_of_loop else total + in_blocks, total
         mesh = init_device_mesh(self.world.device.type, (self.world.size,))
         for module in [*blocks, network]:
             own = (p for p in module.parameters() if not isinstance(p, DTensor))

@@ -334,12 +334,7 @@ class JobOperator(HasOptions, BaseOperator):  # type: ignore[misc]
                 event = context["outlet_events"][asset]
                 event.extra = {k: v for k, v in record.output.items() if k != "uri"}
                 if emits_partitions(self.get_dag()):
-                    keys, others = select_keys(self.list_partitions(record))
-                    event.add_partitions(keys)
-                    if others:
-                        self.log.warning(
-                            "Airflow has no event for %d partitions, such as %.50r", len(others), others[0]
-                        )
+                    self._add_partitions(event, record)
         run_record.mark_used(task_key, record)
         self._lineage = lineage.keep(lambda: self._describe_read_and_written(record))
         return record.output

@@ -19,7 +19,6 @@ from trainyard.files.storage import StoredFile
 from trainyard.links import report_uri
 from trainyard.report import assets, curves, evaluations, formats, overview, palette, settings, stages, sweeps, timeline
 from trainyard.report.curves import Chart, PointTable
-from trainyard.report.sweeps import Sweep
 from trainyard.schemas.datasets import manifest
 from trainyard.schemas.datasets.manifest import DatasetManifest
 from trainyard.schemas.evaluation import Evaluation
@@ -150,16 +149,19 @@ def render_page(
     """
     root = records[0].task_key.root if records else ""
     results = [record.result for record in records]
+    models = {record.task_key.task: record.result for record in records if isinstance(record.result, ModelResult)}
+    by_task = timeline.group_by_task(trace)
+    points = {task: curves.read_points(its_events) for task, its_events in by_task.items()}
     return _TEMPLATES.get_template("report.html.j2").render(
         task_key=records[0].task_key if records else None,
         overview=overview.build_overview(records, usages),
         stages=stages.build_stages(records),
         timeline=timeline.build_timeline(trace),
-        trainings=_build_trainings(root, records, trace, specs or {}),
+        trainings=_build_trainings(root, models, by_task, points, specs or {}),
         evaluations=_read_evaluations(root, [one for one in results if one], unreadable),
         datasets=[_read_dataset(root, one, unreadable) for one in results if isinstance(one, DatasetResult)],
         members=settings.name_members(root, specs or {}),
-        sweeps=_build_sweeps(root, records, trace, specs or {}),
+        sweeps=sweeps.build_sweeps(root, specs or {}, models, points),
         unreadable=unreadable or {},
     )
 
@@ -179,13 +181,16 @@ class Training:
 
 
 def _build_trainings(
-    root: str, records: Sequence[RunRecord], trace: Sequence[dict[str, Any]], specs: Mapping[str, TrainSpec]
+    root: str,
+    results: Mapping[str, ModelResult],
+    events_by_task: Mapping[str, Sequence[dict[str, Any]]],
+    points_by_task: Mapping[str, Sequence[Mapping[str, float]]],
+    specs: Mapping[str, TrainSpec],
 ) -> list[Training]:
     """Return the tasks whose workers have curves or phases, in the order of their start."""
-    results = {record.task_key.task: record.result for record in records if isinstance(record.result, ModelResult)}
     trainings = []
-    for task, its_events in timeline.group_by_task(trace).items():
-        result, points = results.get(task), curves.read_points(its_events)
+    for task, its_events in events_by_task.items():
+        result, points = results.get(task), points_by_task[task]
         best_epoch = result.best_epoch if result else None
         trainings.append(
             Training(
@@ -196,14 +201,6 @@ def _build_trainings(
             )
         )  # fmt: skip
     return [training for training in trainings if training.charts or training.phases]
-
-
-def _build_sweeps(
-    root: str, records: Sequence[RunRecord], trace: Sequence[dict[str, Any]], specs: Mapping[str, TrainSpec]
-) -> list[Sweep]:
-    results = {record.task_key.task: record.result for record in records if isinstance(record.result, ModelResult)}
-    points = {task: curves.read_points(its_events) for task, its_events in timeline.group_by_task(trace).items()}
-    return sweeps.build_sweeps(root, specs, results, points)
 
 
 def read_specs(directory: str, records: Sequence[RunRecord], unreadable: dict[str, str]) -> dict[str, TrainSpec]:

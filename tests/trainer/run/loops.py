@@ -152,11 +152,13 @@ def distillation(run: Run) -> None:
     run.publish(net)
 
 
-def averaged(run: Run) -> None:
-    """Publish an exponential moving average of the weights."""
+def averaged(run: Run, validates: bool = False) -> None:
+    """Publish an exponential moving average of the weights, which may be validated after each epoch."""
     net, ema = run.model(recipes.linear), run.model(recipes.linear)
     ema.load_state_dict(deepcopy(net.state_dict()))
     ema.requires_grad_(False)
+    if validates:
+        validate(run, ema)
     optimizer = optim.SGD(net.parameters(), 0.1)
     run.track(net=net, ema=ema, optimizer=optimizer)
     for batch in run.steps():
@@ -168,6 +170,8 @@ def averaged(run: Run) -> None:
         for mean, parameter in zip(ema.parameters(), net.parameters(), strict=True):
             mean.lerp_(parameter.detach(), 0.1)
         batch.report(loss=loss)
+        if validates and batch.ends_epoch:
+            validate(run, ema)
     run.publish(ema)
 
 
@@ -186,25 +190,9 @@ def counted(run: Run, file: str) -> None:
     run.publish(net)
 
 
-def evaluated_average(run: Run) -> None:
-    """Validate an exponential moving average of the weights after each epoch."""
-    net, ema = run.model(recipes.linear), run.model(recipes.linear)
-    ema.load_state_dict(deepcopy(net.state_dict()))
-    ema.requires_grad_(False)
-    validate(run, ema)
-    optimizer = optim.SGD(net.parameters(), 0.1)
-    run.track(net=net, ema=ema, optimizer=optimizer)
-    for batch in run.steps():
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(net(batch), batch["label"])
-        batch.backward(loss)
-        optimizer.step()
-        for mean, parameter in zip(ema.parameters(), net.parameters(), strict=True):
-            mean.lerp_(parameter.detach(), 0.1)
-        batch.report(loss=loss)
-        if batch.ends_epoch:
-            validate(run, ema)
-    run.publish(ema)
+def validated_average(run: Run) -> None:
+    """Validate the average: a forward pass without gradients comes before the optimizer, and after each epoch."""
+    averaged(run, validates=True)
 
 
 def sharing(run: Run, how: str) -> None:

@@ -87,7 +87,7 @@ def test_each_worker_has_its_part_of_weights_and_of_the_optimizer(batches: str, 
 def test_parts_and_validated_averages_of_sharded_networks(batches: str, tmp_path: Path) -> None:
     """The last batch of 46 rows has three: one worker has rows for fewer parts than the other."""
     with Workers(2) as workers:
-        for loop, batch_size in (("in_parts", 46), ("evaluated_average", 50)):
+        for loop, batch_size in (("in_parts", 46), ("validated_average", 50)):
             of = [
                 workers(train_as, batches, f"{tmp_path}/{loop} {strategy}", loop, strategy, batch_size)[0]
                 for strategy in ("allreduce", "fsdp")
